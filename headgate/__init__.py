@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         reduce,
         sum,
     )
+    from headgate.agents.job.types.parking import park
     from headgate.agents.job.types.ranked import arg_max, arg_min, top
     from headgate.agents.job.types.sketches import count_distinct, quantile
     from headgate.agents.job.types.timestamps import field
@@ -119,6 +120,7 @@ __all__ = [
     "min",
     "msgpack",
     "output_schema",
+    "park",
     "pause",
     "protobuf",
     "published",
@@ -146,6 +148,7 @@ __all__ = [
 _FROM = {
     "agents.job.declare.actors": "Actor Batches Context",
     "agents.job.types.aggregates": "Aggregate aggregate collect count first last max mean min reduce sum",
+    "agents.job.types.parking": "park",
     "agents.job.types.ranked": "arg_max arg_min top",
     "agents.job.types.sketches": "count_distinct quantile",
     "agents.job.declare.app": "App",

@@ -39,6 +39,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "model": ("see.model:model", "Show tasks, what each owns, and who should run it."),
     "tables": ("data.tables:tables", "Show the tables of a job, also while it runs; clear them."),
     "batches": ("see.batches:batches", "Show the batches of a job: open, waiting, at Spark, done."),
+    "parked": ("data.parked:parked", "Show the records that wait because their key cannot be processed."),
     "coordinator": ("steer.coordinator:coordinator", "Show the coordinator stream, message by message."),
     "frames": ("data.frames:frames", "Show what is sent between the stages of a job."),
     "dead-letters": ("data.dead_letters:dead_letters", "Show and replay records that could not be processed."),

@@ -107,3 +107,16 @@ def show_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, none
 def megabytes(size: int) -> str:
     """A size for people."""
     return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.2f} GB"
+
+
+def age(seconds: float) -> str:
+    """A duration for people.
+
+    >>> age(59), age(90 * 60), age(400 * 86_400)
+    ('59s', '1.5h', '400.0d')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f}m"
+    return f"{seconds / 3600:.1f}h" if seconds < 86_400 else f"{seconds / 86_400:.1f}d"

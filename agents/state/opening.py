@@ -26,7 +26,7 @@ from ...core.graph.schema import (
 from ...core.task.stored.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
 from ..job.derive.declaration import Declared
-from ..job.types.schemas import AGGREGATE, CLOSED, NOT_TEXT, Layout, TableSpec, layout_of
+from ..job.types.schemas import AGGREGATE, CLOSED, NOT_TEXT, PARKED, Layout, TableSpec, layout_of
 from ..records.values.serdes import msgpack
 from .cache_memory import CacheMemory
 from .expiry_index import TTL_TABLE
@@ -92,8 +92,8 @@ def open_tables(
     judged.must_fit()
     tables = TaskTables(store, clock=clock, most_bytes=most_bytes, memory=memory)
     plain = msgpack()
-    tables.declare(CLOSED, plain, plain)
-    tables.declare(NOT_TEXT, plain, plain)
+    for own in (CLOSED, NOT_TEXT, PARKED):
+        tables.declare(own, plain, plain)
     rows: dict[bytes, bytes | None] = {}
     for spec in declared.tables():
         layout = judged.layouts[spec.name]
@@ -128,7 +128,7 @@ def histories(store: Store) -> dict[str, History]:
     return {name: unpack_history(name, data) for name, data in rows if name}
 
 
-OWN = frozenset((CLOSED, NOT_TEXT, CONTROL_TABLE, SCHEMA_TABLE))
+OWN = frozenset((CLOSED, NOT_TEXT, PARKED, CONTROL_TABLE, SCHEMA_TABLE))
 """headgate's own tables, which no code declares."""
 
 

@@ -21,7 +21,8 @@ from ...core.settings import offer
 from ...core.task.stored.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
 from ..job.derive.declaration import Declared
-from ..job.types.schemas import CLOSED, STATES
+from ..job.types.parking import ParkedRow
+from ..job.types.schemas import CLOSED, PARKED, STATES
 from ..records.values import keys
 from .expiry_index import TTL_TABLE
 from .join_rows import alone_of, kept_rows, others
@@ -33,7 +34,7 @@ CHECKPOINT = "__checkpoint"
 """The task's checkpoint, shown as a table with one row."""
 
 
-OWN = (CHECKPOINT, CLOSED, CONTROL_TABLE, SCHEMA_TABLE)
+OWN = (CHECKPOINT, CLOSED, PARKED, CONTROL_TABLE, SCHEMA_TABLE)
 UNOWNED = "unowned"
 """The kind of a table with rows that the code no longer declares."""
 
@@ -100,6 +101,8 @@ class RowDecoder:
             return guess_key(key), {"unreadable": error.what, "bytes": data.hex()}
         if expires is not None and expires <= now_ms:
             return None
+        if table == PARKED:
+            return guess(key), ParkedRow(*msgpack.unpackb(value)).shown
         if table in self.serdes:
             key_serde, value_serde = self.serdes[table]
             row = keys.shown(_tried(key_serde.loads, key, guess_key)), _tried(value_serde.loads, value, guess)

@@ -149,9 +149,19 @@ def task(actor: TaskActor, now_ms: int, lags: Mapping[StreamPartition, int | Non
         "inputs": inputs,
         "restore": None if progress is None else restore_of(progress),
         "counts": dict(sorted(actor.site.counts.items())),
+        "parked": _parked(actor),
         "notes": {what: note_of(note) for what, note in actor.site.notes.said.items()},
         "keys": key_tests(actor),
     }
+
+
+def _parked(actor: TaskActor) -> dict[str, Any] | None:
+    """How many records of how many keys wait, and when the next key is tried again; None if none waits."""
+    pipeline = actor.site.pipeline
+    if pipeline is None or not pipeline.parked.total:
+        return None
+    parked = pipeline.parked
+    return {"records": parked.total, "keys": parked.keys, "tried": time_of(parked.due() or None)}
 
 
 def note_of(note: Note) -> dict[str, Any]:

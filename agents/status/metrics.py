@@ -69,6 +69,12 @@ def _states(worker: Worker) -> Iterator[MetricSample]:
         yield (state,), float(states.count(state))
 
 
+def _parked(worker: Worker) -> Iterator[MetricSample]:
+    for task, actor in sorted(worker.actors.items()):
+        if actor.site.pipeline is not None:
+            yield (task,), float(actor.site.pipeline.parked.total)
+
+
 def _lags_by_stream(worker: Worker) -> dict[str, list[int | None]]:
     by_stream: dict[str, list[int | None]] = {}
     for lags in worker.participant.lags_now().values():
@@ -482,6 +488,21 @@ METRICS: tuple[Metric, ...] = (
         ("task",),
         _counted("records_skipped"),
     ),
+    Metric(
+        "headgate_records_parked_total",
+        COUNTER,
+        "Records that were parked: a step failed on them, or on an earlier one of their key.",
+        ("task",),
+        _counted("records_parked"),
+    ),
+    Metric(
+        "headgate_parked_records_released_total",
+        COUNTER,
+        "Parked records that wait no longer: they went on, or were given up.",
+        ("task",),
+        _counted("parked_records_released"),
+    ),
+    Metric("headgate_parked_records", GAUGE, "Parked records that wait now.", ("task",), _parked),
     Metric(
         "headgate_control_ignored_total",
         COUNTER,

@@ -340,6 +340,27 @@ def with_value() -> None:
         assert driver.read("times") == [hg.Record("DE", 1_000, 1_000)]
 
 
+def park() -> None:
+    """park"""
+    locked = {"ann"}
+
+    def booked(payment: dict[str, Any]) -> dict[str, Any]:
+        if payment["account"] in locked:
+            raise ValueError("the account is locked")
+        return payment
+
+    app = hg.App("bank")
+    app.input("payments").map(booked, on_error=hg.park(after="1m")).to("booked")
+
+    with hg.testing.Driver(app) as driver:
+        for account, amount in [("ann", 1), ("bob", 2), ("ann", 3)]:
+            driver.send("payments", {"account": account, "amount": amount}, key=account)
+        assert [one.value["amount"] for one in driver.read("booked")] == [2]  # those of ann wait
+        locked.clear()
+        driver.advance("1m")
+        assert [one.value["amount"] for one in driver.read("booked")] == [1, 3]
+
+
 def batch() -> None:
     """Batch"""
     sizes: list[tuple[str, int, int]] = []

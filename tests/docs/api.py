@@ -50,7 +50,7 @@ PARTS = (
         "Stream",
         *_members("Stream", "map flat_map filter branch peek columns map_async lookup merge as_events rekey repartition broadcast"),
         *_members("Stream", "agg window table join to share sink process"),
-        "Record", "Record.with_value", "Batch", "Batch.values",
+        "park", "Record", "Record.with_value", "Batch", "Batch.values",
     )),
     Part("columns", "Streams of columns", "Expressions instead of functions. See [Columns](../../columns.md).", (
         "ColumnStream", *_members("ColumnStream", "filter branch with_columns select join repartition agg window frame rows to share sink"),

@@ -23,7 +23,7 @@ from ...kafka.port import KafkaPort
 from ...port.bounds import log_ends
 from ...process.reading import following
 from ...runtime.store.log import restore
-from ...state.scan import CHECKPOINT, RowDecoder, kind_of, scan
+from ...state.scan import CHECKPOINT, OWN, RowDecoder, kind_of, scan
 from ...state.store import MemoryStore
 from ..group import WithVerbs
 from ..options import Target, about_job, run_async
@@ -54,7 +54,7 @@ def tables(to: Target, table: str, key: str, task: str, limit: int, from_log: bo
     """Show the tables of a job, the rows of one table, or the value of one key.
 
     KEY is text, or what the rows show: a number (7), true, a UUID, bytes (0x01ff), a tuple (["DE", 7])."""
-    found = run_async(_read(to, table, key, task, limit, from_log))
+    found = run_async(read_tables(to, table, key, task, limit, from_log))
     if table and key and not found["rows"]:
         raise NotFound(f"the table '{table}' of {to.job} has no key '{key}'")
     if output == "json":
@@ -72,7 +72,8 @@ def tables(to: Target, table: str, key: str, task: str, limit: int, from_log: bo
             click.echo(f"… more than {limit} rows; see --limit", err=True)
 
 
-async def _read(to: Target, table: str, key: str, task: str, limit: int, from_log: bool) -> dict[str, Any]:
+async def read_tables(to: Target, table: str, key: str, task: str, limit: int, from_log: bool) -> dict[str, Any]:
+    """The tables of a job, the rows of one, or those of a key, as a document."""
     async with following(to.client, to.topics) as stream:
         state = stream.job
         workers = [] if from_log else [w for w in stored(state, LOCALITY).values() if w["url"] and w["tasks"]]
@@ -140,7 +141,7 @@ async def _from_log(to: Target, state: JobState, task: str, table: str, key: str
         names = [*reader.stored(), CHECKPOINT]
         return {"tables": [{"table": name, "kind": kind_of(name), "tasks": [task]} for name in names]}
     rows = [{"task": task, "key": found, "value": value} for found, value in scan(reader, table, key, limit)]
-    return {"rows": rows, "more": len(rows) >= limit and not key, "names": [*reader.stored(), CHECKPOINT]}
+    return {"rows": rows, "more": len(rows) >= limit and not key, "names": [*reader.stored(), *OWN]}
 
 
 def _in_some_log(to: Target, table: str, names: set[str]) -> None:

@@ -21,9 +21,8 @@ from ....core.settings import offer
 from ...process.reading import following, shown
 from ...status.batches import window_text
 from ..options import Target, about_job, run_async
-from ..output import megabytes, output_option, show_fields, show_table, shown_as_json
+from ..output import age, megabytes, output_option, show_fields, show_table, shown_as_json
 from ..pages import page, refusal, token_option
-from .status import age
 
 SUMS = ("opened", "done", "rows", "bytes", "results", "retried", "poisoned", "spark_s", "retry_s")
 NARROW = re.compile(r"\s+")

@@ -32,7 +32,7 @@ from ...worker.load.step_facts import F, steps_of_load, summed
 from ...worker.load.times import merged, times_of_load
 from ...worker.load.window_load import StepWindows
 from ..options import Target, about_job, run_async
-from ..output import megabytes, output_option, show_fields, show_json, show_table, show_text
+from ..output import age, megabytes, output_option, show_fields, show_json, show_table, show_text
 from ..pages import page, refusal, token_option
 from .draining import drain_of, progress_lines
 
@@ -388,16 +388,3 @@ def why(task: dict[str, Any]) -> str:
 def seconds(apart: float | None) -> str:
     """A difference in time for people. It may be negative, because event time may be ahead of the clock."""
     return "-" if apart is None else f"-{age(-apart)}" if apart < 0 else age(apart)
-
-
-def age(seconds: float) -> str:
-    """A duration for people.
-
-    >>> age(59), age(90 * 60), age(400 * 86_400)
-    ('59s', '1.5h', '400.0d')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f}s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f}m"
-    return f"{seconds / 3600:.1f}h" if seconds < 86_400 else f"{seconds / 86_400:.1f}d"

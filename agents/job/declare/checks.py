@@ -18,10 +18,11 @@ from ....core.targets import ClosedTopics
 from ...records.values.serdes import Serde
 from ..steps.step import AS_BEFORE, Policy, Step
 from ..types.arguments import check_arguments, check_function, returned
+from ..types.parking import PARK, Park
 
 Selector = str | Callable[[Any], Any]
 """A field of the value, by name, or a function of the value."""
-POLICIES = ("fail", "skip", "dead_letter")
+POLICIES = ("fail", "skip", "dead_letter", PARK)
 LONGEST_NAME = 100
 """How many characters the name of a step may have: topics and tables are named by it."""
 
@@ -48,11 +49,11 @@ def check_policy(policy: Policy, where: str) -> Policy:
     if callable(policy):
         check_arguments(policy, 2, f"{where}: the policy", "(record, exception)")
         return policy
-    if policy is None or policy in POLICIES:
+    if policy is None or isinstance(policy, Park) or policy in POLICIES:
         return policy
     raise DeclarationError(
         f"{where}: {policy!r} is not an error policy",
-        remedy=f"one of {', '.join(map(repr, POLICIES))}, or a function (record, exception) that returns one of them",
+        remedy=f"one of {', '.join(map(repr, POLICIES))}, hg.park(…), or a function (record, exception) that returns one of them",
     )
 
 

@@ -18,6 +18,7 @@ from ...records.values.serdes import is_json
 from ..steps.batches import BatchStep, ByReference
 from ..steps.sources import InputStep
 from ..steps.step import Policy, Step, readers_of
+from ..types.parking import PARK
 from ..types.timestamps import is_time
 
 if TYPE_CHECKING:
@@ -68,9 +69,14 @@ def by_reference(
     if source.timestamp is not None:
         check_columns_of(source, schema)
     policy = source.on_bad_data or on_bad_data
-    if not isinstance(policy, str):
+    if not isinstance(policy, str) or policy == PARK:
+        how = (
+            "is a function, which executors cannot call"
+            if callable(policy)
+            else "parks records, which executors cannot"
+        )
         raise DeclarationError(
-            f"batch(by='reference'): on_bad_data= of the input '{source.topic}' is a function, which executors cannot call",
+            f"batch(by='reference'): on_bad_data= of the input '{source.topic}' {how}",
             remedy="on_bad_data='fail', 'skip' or 'dead_letter'",
         )
     return ByReference(

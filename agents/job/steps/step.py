@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from ....core.graph.graph import Stage
+from ..types.parking import Park
 from .row_columns import ColumnsUnknown
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from ...records.values.serdes import Serde
     from ..types.schemas import TableSpec
 
-Policy = str | Callable[..., Any] | None
-"""`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the policy one level up."""
+Policy = str | Park | Callable[..., Any] | None
+"""`"fail"`, `"skip"`, `"dead_letter"`, `hg.park(…)`, a function `(record, exception)` that returns one of these, or None: the policy one
+level up."""
 
 
 AS_BEFORE = object()

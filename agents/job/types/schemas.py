@@ -32,6 +32,8 @@ Migrate = Callable[[tuple[str, ...], Any], Any]
 AGGREGATE, TABLE, TIMERS, BATCHES = "aggregate", "table", "timers", "batch step"
 CLOSED = "hg.closed"
 """Internal table of one run: the closed streams, the steps that were flushed or have stopped, the timers that wait for the next run."""
+PARKED = "hg.parked"
+"""Internal table: the parked records of a task, by numbers in the order in which they were parked."""
 NOT_TEXT = "hg.keys"
 """Internal table: the inputs with `key="field"` and no `key_serde=` in which that field was something else than text."""
 STATES = "states"

@@ -14,6 +14,7 @@ from ....core.progress.frames import FROM_HEADER
 from ...cancellation import said
 from ...job.declare.checks import POLICIES
 from ...job.steps.step import Policy, Step
+from ...job.types.parking import PARK, Park
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import OversizedData
 from ...records.kafka.timestamps import EVENT_TIME, TIME_HEADER
@@ -137,17 +138,23 @@ def policy_of(error: BaseException, source: SourceOp, app: Any) -> Policy:
     return step.on_bad_data or app.on_bad_data
 
 
-def answer_of(found: Any, policy: str = "it") -> str:
+def answer_of(found: Any, policy: str = "it") -> str | Park:
     """What an error policy has answered; None is "skip". Raises `ValueError` for what is no answer."""
     if inspect.iscoroutine(found):
         found.close()
     if found is None:
         return "skip"
+    if isinstance(found, Park):
+        return found
+    if found == PARK:
+        return Park()
     if found not in POLICIES:
         raise ValueError(f"{policy} answered {found!r:.80}, which is not one of {', '.join(POLICIES)}")
     return found
 
 
 def answer_for_result(policy: Any, record: Record[Any, Any], cause: BaseException) -> str:
-    """What becomes of a row that no chunk has: such rows are not waited for, so a function must answer at once."""
-    return answer_of(policy(record, cause) if callable(policy) else policy, "the error policy for a result")
+    """What becomes of a row that no chunk has: such rows are not waited for, so a function must answer at once. There is no record to park:
+    a dead letter takes its place."""
+    answer = answer_of(policy(record, cause) if callable(policy) else policy, "the error policy for a result")
+    return "dead_letter" if isinstance(answer, Park) else answer

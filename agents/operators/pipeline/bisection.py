@@ -10,6 +10,7 @@ from ...learning import MustLearn
 from ...records.frames.chunks import Chunk
 from ..base.stateless import UserCodeError
 from ..failures.failures import each_of, policy_of
+from ..failures.parked import ParkedChunk
 from .pipeline import Pipeline
 
 
@@ -32,6 +33,8 @@ async def find_bad(
     effects = isinstance(error, UserCodeError) and error.step.irrevocable
     if effects and policy_of(error, source, pipeline.app) == "fail":
         return []
+    if len(chunk) == 1 and isinstance(chunk, ParkedChunk):
+        return [(0, error)]  # it failed before, so its step is not called twice at each try
     in_place = keeps_state(pipeline, chunk.at.stream)
     found: dict[int, BaseException] = {}
     rows = chunk.pick(0, len(chunk))  # columns, so that taking a part is cheap

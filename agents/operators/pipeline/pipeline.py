@@ -21,7 +21,7 @@ from ...job.declare.declared_table import bound
 from ...job.derive.declaration import Declared
 from ...job.steps.sources import SourceStep
 from ...job.steps.step import Step
-from ...job.types.schemas import CLOSED
+from ...job.types.schemas import CLOSED, PARKED
 from ...learning import MustLearn, to_learn
 from ...measured import Meter
 from ...patience import Patience
@@ -36,6 +36,7 @@ from ...records.limits import MOST_BYTES
 from ...records.values.record import Headers
 from ..actors.asynchronous import Deferred
 from ..base.bad_records import BadRecord, NoColumns
+from ..base.letter import LetterPart
 from ..base.stateless import (
     BYTES,
     VALUES,
@@ -45,6 +46,7 @@ from ..base.stateless import (
     UserCodeError,
 )
 from ..failures.failures import chunk_id
+from ..failures.parked import Parked, ParkedChunk
 from ..failures.result_rows import push_result
 from ..joins.joined import JoinOp, SideRows
 from ..shuffle.spreading import Before, Spread
@@ -236,6 +238,7 @@ class Pipeline:
             source.wants_origins &= not source.wants_offsets
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
         self._hearing = [operator for operator in self.operators if operator.letters]
+        self.parked = Parked(self.table(PARKED), self.sources, now_ms=self.now_ms)
         self._recall()
 
     def _may_leave_out(self, operator: Operator) -> bool:
@@ -417,7 +420,7 @@ class Pipeline:
         """
         self._begin()
         greatest: int | None = None
-        rows = chunk.pick(0, len(chunk))
+        rows, skip = chunk.pick(0, len(chunk)), skip | self._kept_back(chunk)
         for index in range(len(chunk)):
             if index in skip or index in chunk.skipped:
                 continue
@@ -436,6 +439,8 @@ class Pipeline:
             self._begin()
         try:
             with bound(cast("Any", self)):
+                if begin:
+                    skip |= self._kept_back(chunk)
                 greatest = source.read(chunk, skip)
                 self._flow()
                 await self.settle()
@@ -447,6 +452,15 @@ class Pipeline:
         if chunk.skipped:
             self.count("records_skipped", len(chunk.skipped))
         return greatest
+
+    def _kept_back(self, chunk: Chunk) -> frozenset[int]:
+        """The rows of a chunk that are parked, and do not run."""
+        kept = self.parked.keep_back(chunk)
+        if isinstance(chunk, ParkedChunk):
+            self.count("parked_records_released", len(chunk) - len(kept))
+        elif kept:
+            self.count("records_parked", len(kept))
+        return kept
 
     async def step(
         self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: StepTimes = ()
@@ -570,6 +584,11 @@ class Pipeline:
     def _recall(self) -> None:
         """Before the first letter of a life: which operators have stopped or were flushed in this run."""
         closed = self.table(CLOSED)
+        self.parked.finish(
+            stream
+            for stream, how in zip(self.sources, closed.get_many(list(self.sources)), strict=True)
+            if how is not None
+        )
         for op in self.operators:
             if op.letters:
                 stop, step = closed.get_many([self._mark("stop", op), self._mark("step", op)])
@@ -589,7 +608,21 @@ class Pipeline:
             for at, what in [op.due() or (None, "")]
             if at is not None
         ]
+        if (at := self.parked.due()) is not None:
+            found.append((at, PARKED))
         return min(found, default=None)
+
+    def tried_again(self, stream: str | None, key: str, *, ends: bool) -> ParkedChunk | None:
+        """The parked records that this letter tries again, before anything else that it does: those that are due, or, if its stream `ends`,
+        all of it."""
+        if ends and stream is not None:
+            return self.parked.take_last(stream)
+        return self.parked.take() if key == PARKED else None
+
+    def may_park(self, stream: str) -> bool:
+        """Whether records of this stream can wait. Those that executors read by reference cannot."""
+        by_reference = (op for op in self.operators if op.step.ranges)
+        return not any(stream in self.reads[id(op)] for op in by_reference)
 
     def owes(self) -> bool:
         """Whether an operator has something to do even if no further record arrives."""
@@ -646,6 +679,7 @@ class Pipeline:
         """The letter is complete: its outputs and changes count. Returns whether it wants a commit, and the inputs that it has ended."""
         for operator in self.operators:
             operator.complete()
+        self.parked.complete()
         self.buffer.complete()
         self._tell_counts()
         commit, stopping = self.wants_commit, self._stopping
@@ -668,6 +702,7 @@ class Pipeline:
                 setattr(operator, flag, value)
         for operator in self.operators:
             operator.drop()
+        self.parked.drop()
         self.buffer.drop()
 
     def seal(self) -> None:
@@ -675,7 +710,8 @@ class Pipeline:
 
         A chunk may be in the middle of an await. What it has done so far is set aside, because it belongs to the next transaction.
         """
-        aside = [operator.suspend() for operator in self.operators]
+        parts: list[LetterPart] = [*self.operators, self.parked]
+        aside = [part.suspend() for part in parts]
         buffer, self.buffer = self.buffer, self.seal_buffer
         later, self._later = self._later, deque()
         unknown, self._unknown = self._unknown, None
@@ -699,8 +735,8 @@ class Pipeline:
         finally:
             self.buffer, self._later, self._unknown, self._counted = buffer, later, unknown, counted
             self.push_result = push
-            for operator, kept in zip(self.operators, aside, strict=True):
-                operator.resume(kept)
+            for part, kept in zip(parts, aside, strict=True):
+                part.resume(kept)
 
     def held(self) -> frozenset[str]:
         """The streams from which no more chunks should be taken for now, because an operator behind them is full."""

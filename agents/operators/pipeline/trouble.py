@@ -14,9 +14,9 @@ from typing import Any
 
 from ....core.errors import EnvironmentFault, HeadgateError, causes
 from ...cancellation import Unasked, passes, said
-from ...job.declare.checks import POLICIES
 from ...job.steps.step import Step
 from ...job.types.arguments import shown
+from ...job.types.parking import Park
 from ...learning import MustLearn
 from ...patience import timed_out_in_drain
 from ...records.columns.arrow_take import NoFrame
@@ -27,11 +27,12 @@ from ..base.stateless import UserCodeError
 from ..base.user_line import user_line
 from ..failures.failures import answer_of, dead_letter, each_of, policy_of, row_in_frame
 from ..failures.letters import bury
+from ..failures.parked import GivenUp, ParkedChunk, Sick
 from ..source.key_test import KeysApart
 from .bisection import find_bad
 from .pipeline import Pipeline
 
-LENIENT = tuple(policy for policy in POLICIES if policy != "fail")
+PolicyAnswer = str | Park | GivenUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Recovered:
     greatest: int | None
     left_out: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
     dead: int = 0
+    parked: frozenset[int] = frozenset()
+    """Those of `left_out` that are parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ async def recover(
             drop()
     bad = await find_bad(pipeline, chunk, error, drop) if len(chunk) else [(0, error)]
     drop()
-    answers: dict[int, tuple[BaseException, str]] = {}
+    answers: dict[int, tuple[BaseException, PolicyAnswer]] = {}
     for index, cause in bad:
         try:
             answer = await _answer(pipeline, chunk, index, cause)
@@ -88,7 +91,7 @@ async def recover(
             source = pipeline.sources[chunk.at.stream].step
             policy = f"the error policy for {_where(pipeline, chunk, index)}"
             return Failed(f"{user_line(broken, source)}: {policy} raised {said(broken)}", broken, source=source)
-        if answer == "fail":
+        if _fails(answer):
             return _failed(pipeline, chunk, index, cause)
         answers[index] = cause, answer
     if not bad:
@@ -102,14 +105,15 @@ async def recover(
         return _all_failed(chunk, again)
 
 
-def _unread(pipeline: Pipeline, chunk: Chunk, error: BaseException) -> dict[int, tuple[BaseException, str]]:
+def _unread(pipeline: Pipeline, chunk: Chunk, error: BaseException) -> dict[int, tuple[BaseException, PolicyAnswer]]:
     """The rows that fail, if all of them are known and no one has to be asked about them: the chunk can run without them."""
     if not isinstance(error, BadRecord | UserCodeError):
         return {}
     policy = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)
-    if policy not in LENIENT:
+    if callable(policy) or policy == "fail":
         return {}
-    return {index: (one, str(policy)) for index, one in each_of(error).items()}
+    answer = answer_of(policy)
+    return {index: (one, _in_chunk(pipeline, chunk, index, answer)) for index, one in each_of(error).items()}
 
 
 async def judged(
@@ -125,12 +129,14 @@ async def judged(
 
     `drop`: see `recover`.
     """
-    answers: dict[int, tuple[BaseException, str]] = {}
+    answers: dict[int, tuple[BaseException, PolicyAnswer]] = {}
     for index, cause in sorted(bad.items()):
         if index in chunk.skipped:
             continue
         answer = await _answer(pipeline, chunk, index, cause)
-        if answer == "fail":
+        if isinstance(answer, Park):  # it would take the next worker with it
+            answer = "dead_letter"
+        if _fails(answer):
             return _failed(pipeline, chunk, index, cause, final=True)
         answers[index] = cause, answer
     running = -1
@@ -150,7 +156,7 @@ async def judged(
             if running < 0 or running in answers:
                 return _all_failed(chunk, error)
             answer = await _answer(pipeline, chunk, running, error)
-            if answer == "fail":
+            if _fails(answer):
                 return _failed(pipeline, chunk, running, error)
             answers[running] = error, answer
 
@@ -158,17 +164,21 @@ async def judged(
 async def _without(
     pipeline: Pipeline,
     chunk: Chunk,
-    left_out: dict[int, tuple[BaseException, str]],
+    left_out: dict[int, tuple[BaseException, PolicyAnswer]],
     each: Callable[[int], Awaitable[None]] | None = None,
 ) -> Recovered:
     """Run the chunk without these rows, each with its error and the answer of its policy. If it raises, nothing is kept."""
-    skip = frozenset(left_out)
+    skip, parked = frozenset(left_out), pipeline.parked
+    parked.sick = {i: Sick(cause, answer) for i, (cause, answer) in left_out.items() if isinstance(answer, Park)}
+    parked.given_up = frozenset(i for i, (_, answer) in left_out.items() if isinstance(answer, GivenUp))
     try:
         if not len(chunk):
             greatest = None
         else:
             greatest = await (pipeline.chunk(chunk, skip) if each is None else pipeline.by_row(chunk, skip, each))
-        dead = [(index, cause) for index, (cause, answer) in left_out.items() if answer == "dead_letter"]
+        failed = {i: cause for i, (cause, _) in left_out.items() if i not in parked.kept or i in parked.failed}
+        found = [(i, cause, answer) for i, (cause, answer) in left_out.items() if i not in parked.kept]
+        dead = [(i, cause) for i, cause, answer in found if "dead_letter" in (answer, getattr(answer, "then", ""))]
         topic_id = pipeline.topic_id(chunk.at)
         for index, cause in dead:
             row = row_of(pipeline, chunk, index)
@@ -177,13 +187,29 @@ async def _without(
     except BaseException:
         pipeline.drop()
         raise
-    pipeline.count("records_failed", len(left_out))
-    pipeline.count("records_skipped", len(left_out) - len(dead))
+    finally:
+        parked.sick, parked.given_up = {}, frozenset()
+    pipeline.count("records_failed", len(failed))
+    pipeline.count("records_skipped", len(found) - len(dead))
     pipeline.count("dead_letters", len(dead))
-    return Recovered(greatest, {index: cause for index, (cause, _) in left_out.items()}, len(dead))
+    return Recovered(greatest, failed, len(dead), frozenset(parked.failed))
 
 
-async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException) -> str:
+def _fails(answer: PolicyAnswer) -> bool:
+    return answer == "fail" or (isinstance(answer, GivenUp) and answer.then == "fail")
+
+
+def _in_chunk(pipeline: Pipeline, chunk: Chunk, index: int, answer: str | Park) -> PolicyAnswer:
+    """What an answer means for this record: one that has been tried often enough is given up, and what is no record cannot wait."""
+    if not isinstance(answer, Park):
+        return answer
+    if isinstance(chunk, ParkedChunk):
+        row = chunk.rows[index]
+        return GivenUp(answer.then) if not row.untried and row.tries + 1 >= answer.times else answer
+    return answer if chunk.is_data and pipeline.may_park(chunk.at.stream) else "dead_letter"
+
+
+async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException) -> PolicyAnswer:
     policy: Any = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)
     if callable(policy):
         headers = tuple(chunk.headers[index]) if chunk.has_headers else ()
@@ -191,7 +217,7 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
         cause = error.cause if isinstance(error, BadRecord) else error.__cause__
         found = policy(record, cause or error)
         policy = await pipeline.patience.within(shown(policy), found) if inspect.isawaitable(found) else found
-    return answer_of(policy)
+    return _in_chunk(pipeline, chunk, index, answer_of(policy))
 
 
 def may_pass(error: BaseException) -> bool:
@@ -254,6 +280,8 @@ def _where(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
 
 def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
     """Which row of its frame a record is; None if the stream has no frames, or the frame cannot be read."""
+    if isinstance(chunk, ParkedChunk):
+        return chunk.rows[index].row
     if not pipeline.sources[chunk.at.stream].step.framed or chunk.bad is not None:
         return None
     return row_in_frame(chunk, index)

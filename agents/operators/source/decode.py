@@ -29,6 +29,7 @@ from ...records.layout import longs
 from ...records.memory.event_time import FIRST_TIME, is_time
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import RecordSpans, is_text, pieces
+from ...records.values.keys import KeyRefused, encode
 from ...records.values.serdes import writes_utf8
 from ..base.bad_records import BadRecord, named, refuse
 from ..base.stateless import VALUES, Env, Operator
@@ -216,6 +217,18 @@ class SourceOp(Operator):
             self.column_sources.append(columns_of(self, used, ones, ones, sorted(made - frozenset(used.names))))
 
     @property
+    def framed(self) -> bool:
+        """See `parked.Source`."""
+        return self.step.framed
+
+    def keys_to_park(self, chunk: Chunk) -> Sequence[bytes | None]:
+        """See `parked.Source`: those by which later steps know the records. One whose value cannot be read, or names none, has none."""
+        if self.key is None:
+            return chunk.keys
+        decoded = self.serde.loads_many(_as_read(self.serde, chunk.values, chunk, "value"))
+        return [_key_bytes(key) for key in self._keys_of_values(chunk, decoded.values, list(decoded.bad))]
+
+    @property
     def referenced(self) -> list[Any]:
         """The batches behind it that are ranges of its offsets. If there are any, nothing else reads it, and no record is fetched."""
         return [one for one in _behind(self) if one.step.ranges and not one.step.ranges.framed]
@@ -381,6 +394,14 @@ class SourceOp(Operator):
 def _as_read(serde: Any, data: Any, chunk: Chunk, part: str) -> Any:
     """The values or keys of a chunk, as their serde reads them."""
     return serde.with_headers(data, chunk.headers, part) if serde.own_headers and chunk.has_headers else data
+
+
+def _key_bytes(key: Any) -> bytes | None:
+    """Which bytes stand for a key; None for what can be no key."""
+    try:
+        return None if key is None else encode(key)
+    except KeyRefused:
+        return None
 
 
 def _behind(source: Operator) -> Iterator[Operator]:

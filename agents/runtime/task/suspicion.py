@@ -138,7 +138,9 @@ class Suspicion:
             check()
             return self._forgiven(await Suspected(self, chunk, before, topic, alone).run(pipeline, drop))
 
-    async def step(self, what: str, run: Callable[[], Awaitable[bool]], *, check: Callable[[], None]) -> bool | Failed:
+    async def step(
+        self, what: str, run: Callable[[], Awaitable[bool | Failed]], *, check: Callable[[], None]
+    ) -> bool | Failed:
         """Run a step, suspected or not. Returns what `run` returns, or why it has not run."""
         mark = Mark(what=brief(what))
         if (before := self.suspects.of_letter(mark.what)) is None:

@@ -14,10 +14,12 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ....core.names import StreamPartition
+from ....core.progress.frames import MAX_TIME
 from ....core.task import protocol as t
 from ....core.turns import TURN_NS
 from ...cancellation import CalledOff, answered
 from ...learning import LateTopics, MustLearn, NotYet
+from ...operators.failures.parked import ParkedChunk
 from ...operators.pipeline.pipeline import Pipeline
 from ...operators.pipeline.trouble import Failed, Recovered, because, reason_of, recover
 from ...port.port import MailboxClosed, Process
@@ -178,15 +180,17 @@ class UnderWay:
         if isinstance(outcome, Failed):
             self._failures.letter_failed(outcome)
         elif outcome is not None:
-            for index, cause in outcome.left_out.items():
-                self._site.log.warning(
-                    "record is skipped", at=str(chunk.at), offset=chunk.columns.offset(index), why=str(cause)
-                )
+            self._tell_left_out(chunk, outcome)
             if (wants := self._contribution.complete()) is not None:
                 commit, ends = wants
                 upto, greatest = chunk.next_position, outcome.greatest
                 self._old_reads.read(chunk.at, greatest)
                 self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, ends=ends, owed=self._pipeline.owed()))
+
+    def _tell_left_out(self, chunk: Chunk, outcome: Recovered) -> None:
+        for index, cause in outcome.left_out.items():
+            what = "record is parked" if index in outcome.parked else "record is skipped"
+            self._site.log.warning(what, at=str(chunk.at), offset=chunk.columns.offset(index), why=str(cause))
 
     async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
         """Run a chunk. If it fails, run it again without the records that the policy lets it leave out, or fail."""
@@ -217,6 +221,11 @@ class UnderWay:
         """Run a step. Returns whether there is more of it to run, or why it failed."""
         step, check = letter.step, partial(self._unless_called_off, letter)
         run = partial(self._pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause, step.times)
+        parked = self._pipeline.tried_again(
+            step.stream, step.key, ends=step.kind in (t.END, t.DRAIN) or step.ts == MAX_TIME
+        )
+        if parked is not None:
+            run = partial(self._tried, letter, parked)
         try:
             return await self._suspicion.step(named(letter), run, check=check)
         except MustLearn:
@@ -225,6 +234,23 @@ class UnderWay:
             self._try_anew(letter)
             final = bool(getattr(error.__cause__, "final", False))
             return Failed(because(f"{step.kind} {step.stream or step.key}", error), error, final)
+
+    async def _tried(self, letter: StepLetter, chunk: ParkedChunk) -> bool | Failed:
+        """Run parked records again. Those that fail stay parked, or leave as their policy says. Whether the letter has more to do: one that
+        ends a stream has."""
+        pipeline = self._pipeline
+        try:
+            outcome: Recovered | Failed = Recovered(await pipeline.chunk(chunk))
+        except MustLearn:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in _ran
+            outcome = await recover(pipeline, chunk, error, drop=partial(self._try_anew, letter))
+        if isinstance(outcome, Failed):
+            return outcome
+        self._tell_left_out(chunk, outcome)
+        if outcome.greatest is not None:
+            pipeline.saw(chunk.at, outcome.greatest)
+        return letter.step.stream is not None
 
     @property
     def _pipeline(self) -> Pipeline:

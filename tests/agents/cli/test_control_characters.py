@@ -109,7 +109,7 @@ def test_messages_of_the_stream_are_text(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_value_of_a_key_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"task": "Partition 0", "key": "k", "value": f"a\n{CLEARS}"}
-    monkeypatch.setattr(tables, "_read", answering({"table": "totals", "rows": [row], "more": False}))
+    monkeypatch.setattr(tables, "read_tables", answering({"table": "totals", "rows": [row], "more": False}))
     shown = run(tables.tables, "sales", "totals", "k").stdout
     assert (harmless(shown), shown.startswith("a\n\\x1b[2J")) == (True, True)
 

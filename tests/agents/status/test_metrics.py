@@ -82,6 +82,7 @@ def task(name: str, state: str, watermark: int = 1_000_000):
                 keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}}),
                 windows=lambda: [("tens", OpenCounts(2, 7, 90_000), LateCounts(3, 1))],
                 batches=lambda: [batches(name)],
+                parked=Bag(total=3, keys=2, due=lambda: 70_000),
                 joins=lambda: [
                     ("j", (SideRows(SideCounts(4, 90, 3, 80_000), 2, 1), SideRows(SideCounts(0, 0, 0, None), 0, 0)))
                 ],

@@ -1,0 +1,377 @@
+"""Parked records: those on which a step failed and whose policy is to park, and the later ones of their keys.
+
+What it decides: which records of a chunk wait (those of a key that waits already, and those behind a record that is parked now); when the
+first record of a key is tried again; how many records follow it. The table `hg.parked` is the source of truth; the index over it is built
+once for each life of a task.
+
+Promises:
+
+- The records of a key run in their order, each once. Those of other keys do not wait.
+- What a letter parks, and what it takes away, counts when the letter is complete, in the same commit as its other effects.
+- A key is tried again by its first record alone; once this has succeeded, the others follow, `ROOM` at a time.
+- A record without a key has no other behind it.
+- A stream that has ended or drained in this run is not tried again before the next run, after one last try.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from ....core.errors import LimitReached
+from ....core.names import StreamPartition
+from ...cancellation import said
+from ...job.types.parking import Park, ParkedRow
+from ...records.frames.chunks import Chunk
+from ...records.kafka.columns import Columns, Header
+from ..base.letter import LetterPart
+from .failures import row_in_frame
+
+ROOM = 500
+"""How many parked records run in one letter."""
+_WHY = 500
+"""How many characters of a reason are kept."""
+NONE: frozenset[int] = frozenset()
+_UNKNOWN = -1
+
+
+class Source(Protocol):
+    """Who reads a stream."""
+
+    @property
+    def framed(self) -> bool:
+        """Whether its records come in frames."""
+        ...
+
+    def keys_to_park(self, chunk: Chunk) -> Sequence[bytes | None]:
+        """By which keys the records of a chunk wait."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sick:
+    """A record that is parked now, or stays parked: why, and by which policy."""
+
+    cause: BaseException
+    policy: Park
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The answer for a parked record that has failed as often as its policy allows."""
+
+    then: str
+
+
+class ParkedChunk(Chunk):
+    """Parked records of one partition, in a chunk that is tried again."""
+
+    __slots__ = ("ids", "rows")
+
+    def __init__(self, at: StreamPartition, ids: list[int], rows: list[ParkedRow]) -> None:
+        headers: list[list[Header]] = [[(name, value) for name, value in one.headers] for one in rows]
+        columns = Columns(
+            [one.value for one in rows],
+            [one.timestamp for one in rows],
+            rows[0].offset if rows else 0,
+            [one.key for one in rows] if any(one.key is not None for one in rows) else None,
+            [one.offset for one in rows],
+            headers if any(headers) else None,
+        )
+        super().__init__(at, rows[-1].offset + 1 if rows else 0, columns, plan=rows[0].plan if rows else None)
+        self.ids = ids
+        self.rows = rows
+
+    def pick(self, first: int, behind: int) -> ParkedChunk:
+        """See `Chunk`."""
+        picked = ParkedChunk(self.at, self.ids[first:behind], self.rows[first:behind])
+        picked.next_position, picked.now_ms = self.next_position, self.now_ms
+        return picked
+
+    def made_of(self, offset: int, row: int) -> str:
+        """See `Chunk`: what was known when it was parked."""
+        return next((one.made_of for one in self.rows if (one.offset, one.row) == (offset, row)), "")
+
+    @property
+    def origins(self) -> None:
+        """See `Chunk`: no step asks for those of all rows."""
+        return
+
+
+QueueKey = tuple[str, int, bytes | int]
+"""Stream, partition, and the key of the records; of one without a key, its number in the table."""
+
+
+class _Queue:
+    """The parked records of one key."""
+
+    __slots__ = ("due_ms", "ids", "most", "tries")
+
+    def __init__(self, due_ms: int, most: int, tries: int) -> None:
+        self.ids: deque[int] = deque()
+        self.due_ms, self.most, self.tries = due_ms, most, tries
+
+
+class Parked(LetterPart):
+    """The parked records of one task."""
+
+    of_letter = ("_added", "_gone", "_changed", "kept", "failed")
+
+    def __init__(self, table: Any, sources: Mapping[str, Source], *, now_ms: Callable[[], int]) -> None:
+        """`sources`: by stream, who reads it."""
+        self._table = table
+        self._sources = sources
+        self._now_ms = now_ms
+        self._queues: dict[QueueKey, _Queue] = {}
+        self._keys: dict[StreamPartition, set[bytes]] = {}
+        """By partition, the keys that wait."""
+        self._first: int | None = _UNKNOWN
+        """When the next key is tried again."""
+        self._next = 0
+        self.total = 0
+        self.sick: Mapping[int, Sick] = {}
+        """The records of the next run that are parked by it."""
+        self.given_up: frozenset[int] = NONE
+        """The records of the next run that are tried no more."""
+        self._finished: set[str] = set()
+        """Streams that have ended or drained in this run."""
+        self._last: dict[str, set[QueueKey]] = {}
+        """By stream that ends: the keys that have had their last try."""
+        self.drop()
+        self._load()
+
+    def _load(self) -> None:
+        for number, stored in sorted(self._table.range()):
+            row = ParkedRow(*stored)
+            self._append(_queue_key(row, number), number, row.due_ms, row.most, row.tries)
+            self._next = number + 1
+
+    # ---------------------------------------------------------------------------------------------- what a letter does
+
+    def keep_back(self, chunk: Chunk) -> frozenset[int]:
+        """The rows of a chunk that do not run now, because they are parked, or are from now on. Whatever is behind such a row waits, too,
+        even what would be left out."""
+        if isinstance(chunk, ParkedChunk):
+            return self._try(chunk)
+        if (not self._queues and not self.sick) or not len(chunk):
+            return NONE
+        waiting = self._keys.get(chunk.at, NONE)
+        if not waiting and not self.sick:
+            return NONE
+        keys, now = self._sources[chunk.at.stream].keys_to_park(chunk), set[bytes]()
+        found: list[int] = []
+        for index, key in enumerate(keys):
+            if index in chunk.skipped:
+                continue
+            if index in self.sick:
+                found.append(index)
+                if key is not None:
+                    now.add(key)
+            elif key is not None and (key in waiting or key in now):
+                found.append(index)
+        self._park(chunk, found, keys)
+        self.kept = frozenset(found)
+        return self.kept
+
+    def _park(self, chunk: Chunk, indexes: Iterable[int], keys: Sequence[bytes | None]) -> None:
+        began: dict[QueueKey, tuple[int, int]] = {}
+        """The keys that wait from now on: until when, and how many records may."""
+        rows, now_ms, number = dict[int, list[Any]](), self._now_ms(), self._next + len(self._added)
+        offset = chunk.columns.offset
+        framed = self._sources[chunk.at.stream].framed
+        for index in indexes:
+            sick, row_of_frame = self.sick.get(index), row_in_frame(chunk, index) if framed else None
+            headers = chunk.headers[index] if chunk.has_headers else []
+            at, of = offset(index), chunk.made_of(offset(index), row_of_frame or 0)
+            row = ParkedRow(
+                *chunk.at, keys[index], at, row_of_frame, chunk.columns.value(index), chunk.timestamps[index],
+                headers, chunk.plan, of, now_ms,
+            )  # fmt: skip
+            of_key = _queue_key(row, number)
+            due_ms, most, why = 0, 0, ""
+            if sick is not None and of_key not in self._queues and of_key not in began:
+                self.failed.add(index)
+                due_ms, most = began[of_key] = now_ms + sick.policy.after_ms, sick.policy.max_parked
+                why = said(sick.cause)[:_WHY]
+            elif (queue := self._queues.get(of_key)) is not None:
+                most = queue.most
+            else:
+                most = began[of_key][1]
+            self._added.append((of_key, number, due_ms, most))
+            if self.total + len(self._added) > most:
+                raise LimitReached(
+                    f"{self.total + len(self._added)} records are parked, and max_parked is {most}: {_named(of_key)} is the last one",
+                    remedy="`headgate parked JOB` says which and why; correct the cause, or allow more: hg.park(max_parked=…)",
+                )
+            rows[number] = row.packed(0, due_ms, most, why)
+            number += 1
+        self._table.update(rows)
+
+    def _try(self, chunk: ParkedChunk) -> frozenset[int]:
+        """Parked records run again: those that do are parked no more. Returns those that stay, or leave without running."""
+        stay, behind = set[int](), set[QueueKey]()
+        gone: list[int] = []
+        rows: dict[int, list[Any]] = {}
+        for index, (number, row) in enumerate(zip(chunk.ids, chunk.rows, strict=True)):
+            of_key = _queue_key(row, number)
+            if of_key in behind:
+                stay.add(index)
+            elif (sick := self.sick.get(index)) is not None:
+                stay.add(index)
+                behind.add(of_key)
+                self.failed.add(index)
+                tries, due_ms = row.tries + (not row.untried), self._now_ms() + sick.policy.after_ms
+                self._changed.append((of_key, tries, due_ms, sick.policy.max_parked))
+                rows[number] = row.packed(tries, due_ms, sick.policy.max_parked, said(sick.cause)[:_WHY])
+            else:
+                gone.append(number)
+                self._gone.append((of_key, number))
+                if index in self.given_up:
+                    behind.add(of_key)
+                    rows |= self._next_given_up(of_key, number, row)
+        self._table.delete_many(gone)
+        if rows:
+            self._table.update(rows)
+        self.kept = frozenset(stay)
+        return self.kept
+
+    def _next_given_up(self, of_key: QueueKey, number: int, row: ParkedRow) -> dict[int, list[Any]]:
+        """The record behind one that is given up has no more tries than this: it runs once."""
+        following = next((one for one in self._queues[of_key].ids if one > number), None)
+        if following is None:
+            return {}
+        tries = row.tries + 1
+        self._changed.append((of_key, tries, 0, row.most))
+        return {following: ParkedRow(*self._table[following]).packed(tries, 0, row.most, row.why)}
+
+    def complete(self) -> None:
+        """The letter is complete: what it has parked waits, and what went on is forgotten."""
+        for of_key, number in self._gone:
+            self._remove(of_key, number)
+        for of_key, tries, due_ms, most in self._changed:
+            self._change(of_key, tries, due_ms, most)
+        for of_key, number, due_ms, most in self._added:
+            self._append(of_key, number, due_ms, most, 0)
+        self._next += len(self._added)
+        self.drop()
+
+    def drop(self) -> None:
+        """The letter failed: nothing of it counts."""
+        self._added: list[tuple[QueueKey, int, int, int]] = []
+        self._gone: list[tuple[QueueKey, int]] = []
+        self._changed: list[tuple[QueueKey, int, int, int]] = []
+        self.kept = NONE
+        """The rows of the chunk that do not run, because they are parked."""
+        self.failed = set[int]()
+        """Those of them that wait because they have failed, and not because they are behind one that has."""
+
+    # --------------------------------------------------------------------------------------------------- the index
+
+    def _append(self, of_key: QueueKey, number: int, due_ms: int, most: int, tries: int) -> None:
+        queue = self._queues.get(of_key)
+        if queue is None:
+            queue = self._queues[of_key] = _Queue(due_ms, most, tries)
+            self._first = _UNKNOWN
+            stream, partition, key = of_key
+            if isinstance(key, bytes):
+                self._keys.setdefault(StreamPartition(stream, partition), set()).add(key)
+        queue.ids.append(number)
+        self.total += 1
+
+    def _remove(self, of_key: QueueKey, number: int) -> None:
+        queue = self._queues[of_key]
+        queue.ids.remove(number)
+        queue.tries, queue.due_ms = 0, 0
+        self._first = _UNKNOWN
+        self.total -= 1
+        if not queue.ids:
+            del self._queues[of_key]
+            stream, partition, key = of_key
+            if isinstance(key, bytes):
+                at = StreamPartition(stream, partition)
+                self._keys[at].discard(key)
+                if not self._keys[at]:
+                    del self._keys[at]
+
+    def _change(self, of_key: QueueKey, tries: int, due_ms: int, most: int) -> None:
+        queue = self._queues[of_key]
+        queue.tries, queue.due_ms, queue.most = tries, due_ms, most
+        self._first = _UNKNOWN
+        if due_ms and of_key[0] in self._last:
+            self._last[of_key[0]].add(of_key)
+
+    # ----------------------------------------------------------------------------------------------------- tried again
+
+    def due(self) -> int | None:
+        """When the next key is tried again; None if none is."""
+        if self._first == _UNKNOWN:
+            times = (queue.due_ms for of_key, queue in self._queues.items() if self._is_tried(of_key))
+            self._first = min(times, default=None)
+        return self._first
+
+    def _is_tried(self, of_key: QueueKey) -> bool:
+        return of_key[0] in self._sources and of_key[0] not in self._finished
+
+    def take(self) -> ParkedChunk | None:
+        """The records that are due to be tried again, as the next chunk; None if there are none."""
+        now_ms = self._now_ms()
+        ready = [one for one, queue in self._queues.items() if queue.due_ms <= now_ms and self._is_tried(one)]
+        return self._chunk(ready)
+
+    def take_last(self, stream: str) -> ParkedChunk | None:
+        """The records of a stream that ends, for their last try of this run; None once all have had it."""
+        tried = self._last.setdefault(stream, set())
+        chunk = self._chunk(
+            [one for one in self._queues if one[0] == stream and one not in tried and self._is_tried(one)]
+        )
+        if chunk is None:
+            self._finished.add(stream)
+            self._first = _UNKNOWN
+        return chunk
+
+    def _chunk(self, ready: list[QueueKey]) -> ParkedChunk | None:
+        if not ready:
+            return None
+        ready.sort(key=lambda one: (self._queues[one].due_ms, self._queues[one].ids[0]))
+        stream, partition, _ = ready[0]
+        numbers: list[int] = []
+        for one in ready:
+            if one[:2] != (stream, partition):
+                continue
+            queue = self._queues[one]
+            room = ROOM - len(numbers)
+            alone = queue.tries or queue.due_ms
+            numbers += islice(queue.ids, 1 if alone else room)
+            if len(numbers) >= ROOM:
+                break
+        numbers.sort()
+        rows = [ParkedRow(*self._table[number]) for number in numbers]
+        plan = rows[0].plan
+        several = [(number, row) for number, row in zip(numbers, rows, strict=True) if row.plan == plan]
+        chunk = ParkedChunk(
+            StreamPartition(stream, partition), [number for number, _ in several], [row for _, row in several]
+        )
+        chunk.now_ms = self._now_ms()
+        return chunk
+
+    def finish(self, streams: Iterable[str]) -> None:
+        """These streams have ended or drained in this run already."""
+        self._finished.update(streams)
+        self._first = _UNKNOWN
+
+    @property
+    def keys(self) -> int:
+        """How many keys wait."""
+        return len(self._queues)
+
+
+def _queue_key(row: ParkedRow, number: int) -> QueueKey:
+    return row.stream, row.partition, number if row.key is None else row.key
+
+
+def _named(of_key: QueueKey) -> str:
+    stream, partition, key = of_key
+    return f"{stream}[{partition}] key {key!r:.60}" if isinstance(key, bytes) else f"{stream}[{partition}]"
