@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -48,6 +49,10 @@ class Source(Protocol):
 
     def keys_to_park(self, chunk: Chunk) -> Sequence[bytes | None]:
         """By which keys the records of a chunk wait."""
+        ...
+
+    def rows_with_keys(self, chunk: Chunk, keys: AbstractSet[bytes]) -> Sequence[int]:
+        """The records of a chunk with one of these keys. Nearly all chunks have none while a key is sick."""
         ...
 
 
@@ -158,10 +163,13 @@ class Parked(LetterPart):
             return self._try(chunk)
         if (not self._queues and not self.sick) or not len(chunk):
             return NONE
-        waiting = self._keys.get(chunk.at, NONE)
+        waiting = self._keys.get(chunk.at) or set[bytes]()
         if not waiting and not self.sick:
             return NONE
-        keys, now = self._sources[chunk.at.stream].keys_to_park(chunk), set[bytes]()
+        source = self._sources[chunk.at.stream]
+        if not self.sick and not source.rows_with_keys(chunk, waiting):
+            return NONE
+        keys, now = source.keys_to_park(chunk), set[bytes]()
         found: list[int] = []
         for index, key in enumerate(keys):
             if index in chunk.skipped:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import Any, Protocol
 
@@ -24,11 +25,12 @@ from ...records.columns.selecting import column_of, lacking
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
+from ...records.kafka.spans import SpannedColumns
 from ...records.kafka.timestamps import times_of
 from ...records.layout import longs
 from ...records.memory.event_time import FIRST_TIME, is_time
 from ...records.memory.longs import extremes
-from ...records.memory.record_spans import RecordSpans, is_text, pieces
+from ...records.memory.record_spans import RecordSpans, among, is_text, pieces
 from ...records.values.keys import KeyRefused, encode
 from ...records.values.serdes import writes_utf8
 from ..base.bad_records import BadRecord, named, refuse
@@ -227,6 +229,13 @@ class SourceOp(Operator):
             return chunk.keys
         decoded = self.serde.loads_many(_as_read(self.serde, chunk.values, chunk, "value"))
         return [_key_bytes(key) for key in self._keys_of_values(chunk, decoded.values, list(decoded.bad))]
+
+    def rows_with_keys(self, chunk: Chunk, keys: AbstractSet[bytes]) -> Sequence[int]:
+        """See `parked.Source`."""
+        columns = chunk.columns
+        if self.key is None and isinstance(columns, SpannedColumns):
+            return among(columns.spans.keys, keys) if columns.spans.keys is not None else ()
+        return [row for row, key in enumerate(self.keys_to_park(chunk)) if key in keys]
 
     @property
     def referenced(self) -> list[Any]:

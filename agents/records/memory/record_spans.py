@@ -7,6 +7,7 @@ and the plain way give the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from ..layout import Buffer, longs
@@ -56,6 +57,15 @@ def pieces(spans: RecordSpans) -> list[Bytes]:
 def marked(spans: RecordSpans, rows: Buffer | None, mark: bytes) -> bool:
     """Whether one of these spans, or of these rows of them, begins with this byte."""
     return chosen.part.marked(spans, rows, mark)
+
+
+def among(spans: RecordSpans, keys: AbstractSet[bytes]) -> list[int]:
+    """The numbers of the spans that are one of these keys.
+
+    >>> among(packed([b"a", None, b"b", b"a"]), {b"a"})
+    [0, 3]
+    """
+    return chosen.part.among(spans, keys)
 
 
 def packed(parts: Sequence[Bytes]) -> RecordSpans:

@@ -116,8 +116,78 @@ done:
     return out;
 }
 
+/* A filter over a few keys, by their sizes and last bytes: nearly all spans are none of them. */
+typedef struct {
+    uint8_t bits[8192];
+} Few;
+
+static inline uint32_t place_in(const uint8_t *at, int64_t size) {
+    uint32_t last = size > 0 ? at[size - 1] : 0, before = size > 1 ? at[size - 2] : 0;
+    return ((uint32_t)size * 2654435761u >> 16 ^ last ^ before << 8) & 0xFFFF;
+}
+
+/* 0, or -1 with an exception. */
+static int few_of(PyObject *keys, Few *few) {
+    PyObject *each = PyObject_GetIter(keys), *key;
+    if (each == NULL) return -1;
+    memset(few, 0, sizeof *few);
+    while ((key = PyIter_Next(each)) != NULL) {
+        if (PyBytes_Check(key)) {
+            uint32_t place = place_in((const uint8_t *)PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key));
+            few->bits[place >> 3] |= (uint8_t)(1 << (place & 7));
+        } else PyErr_SetString(PyExc_TypeError, "keys are bytes");
+        Py_DECREF(key);
+        if (PyErr_Occurred()) break;
+    }
+    Py_DECREF(each);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* 1 if this span is one of the keys, 0 if not, -1 with an exception. */
+static inline int is_among(PyObject *keys, const Few *few, const uint8_t *at, int64_t size) {
+    uint32_t place = place_in(at, size);
+    if (!(few->bits[place >> 3] >> (place & 7) & 1)) return 0;
+    PyObject *key = PyBytes_FromStringAndSize((const char *)at, size);
+    if (key == NULL) return -1;
+    int found = PySet_Contains(keys, key);
+    Py_DECREF(key);
+    return found;
+}
+
+/* among(spans, keys) -> the numbers of the spans that are one of the keys, a set */
+static PyObject *leaving_among(PyObject *Py_UNUSED(self), PyObject *args) {
+    PyObject *spans, *keys, *out = NULL;
+    Leaving of;
+    Few few;
+    if (!PyArg_ParseTuple(args, "OO", &spans, &keys)) return NULL;
+    if (leaving_of(&of, spans, Py_None, Py_None, Py_None, Py_None) < 0) goto done;
+    if (!PyAnySet_Check(keys)) {
+        PyErr_SetString(PyExc_TypeError, "a set of keys is wanted");
+        goto done;
+    }
+    if (few_of(keys, &few) < 0 || (out = PyList_New(0)) == NULL) goto done;
+    for (int64_t row = 0; row < of.records; row++) {
+        const uint8_t *at;
+        int64_t size;
+        int found = -1;
+        if (!bytes_at(&of.keys, row, &at, &size)) PyErr_SetString(PyExc_ValueError, "a record lies outside of its buffer");
+        else found = size < 0 ? 0 : is_among(keys, &few, at, size);
+        PyObject *number = found == 1 ? PyLong_FromLongLong(row) : NULL;
+        if (number != NULL && PyList_Append(out, number) < 0) found = -1;
+        Py_XDECREF(number);
+        if (found < 0 || (found == 1 && number == NULL)) {
+            Py_CLEAR(out);
+            break;
+        }
+    }
+done:
+    leave_all(&of);
+    return out;
+}
+
 PyMethodDef leaving_methods[] = {
     {"measure_spans", leaving_measure, METH_VARARGS, "How large records are, and when they are."},
     {"marked", leaving_marked, METH_VARARGS, "Whether a span begins with a byte."},
+    {"among", leaving_among, METH_VARARGS, "Which spans are one of a few keys."},
     {NULL, NULL, 0, NULL},
 };

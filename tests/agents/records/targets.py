@@ -31,7 +31,7 @@ from headgate.agents.records.memory.longs import (
     scattered,
     summed,
 )
-from headgate.agents.records.memory.record_spans import RecordSpans, is_text, marked, pieces
+from headgate.agents.records.memory.record_spans import RecordSpans, among, is_text, marked, pieces
 from headgate.agents.records.memory.taking import join, spans_of, take, take_spans
 from headgate.agents.records.memory.vectors import Vector, dicts_of
 from headgate.agents.records.native import chosen
@@ -308,6 +308,9 @@ def taking_target(chance: random.Random) -> None:
     survived(lambda: latest_rows(lying))
     survived(lambda: (Partitioner(width).split_spans(lying, chosen), pieces(lying)))
     survived(lambda: marked(lying, chosen, b"a"))
+    few = {one for one in some_parts if one is not None and chance.random() < 0.3} | {b"", b"none of them"}
+    alike(lambda: among(of, few))
+    survived(lambda: among(lying, few))
 
 
 def latest_target(chance: random.Random) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from ...layout import Buffer, longs
@@ -54,6 +55,13 @@ def marked(spans: tuple[Buffer, Buffer, Buffer], rows: Buffer | None, mark: byte
     return any(
         (one or b"").startswith(mark) for one in (listed if rows is None else map(listed.__getitem__, longs(rows)))
     )
+
+
+def among(spans: tuple[Buffer, Buffer, Buffer], keys: AbstractSet[bytes]) -> list[int]:
+    """The numbers of the spans that are one of these keys."""
+    if not isinstance(keys, set | frozenset) or not all(isinstance(key, bytes) for key in keys):
+        raise TypeError("a set of bytes is wanted")
+    return [row for row, one in enumerate(pieces(*spans)) if one in keys]
 
 
 def latest(buffer: Buffer, offsets: Buffer, lengths: Buffer) -> Buffer:
