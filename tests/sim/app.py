@@ -147,7 +147,7 @@ def declared(
     if joining is not None:
         joins.declare(before, joining)
     if branches is not None:
-        b.declare(app, before, branches, work)
+        b.declare(app, before, branches, work, b.Healing(lambda: process_now().world.failed_s))
     if columns and columns != c.NAMED:
         stream = stream.rows()
     if stateful:

@@ -18,8 +18,8 @@ EDGE_BLOCK = 10
 """How many seeds with edges there are besides, how many with further requests, and how many with calls that the client cancels."""
 CALM = [4_000_067, 4_000_080]
 """Seeds whose worlds become calm, so that time must go on: one job, and two that share."""
-BRANCHED = [5_000_000, 5_000_034, 5_000_044, 5_000_052, 5_000_066, 5_000_101]
-"""Seeds whose jobs have branches: each policy, each kind of timer, and a table that is joined."""
+BRANCHED = [5_000_000, 5_000_034, 5_000_044, 5_000_052, 5_000_066, 5_000_101, 5_000_026, 5_000_050]
+"""Seeds whose jobs have branches: each policy, parked rows among them, each kind of timer, and a table that is joined."""
 
 RANKED = [7_000_001, 7_000_002, 7_000_014]
 """Seeds whose jobs rank rows, in each of the ways of columns."""

@@ -9,7 +9,8 @@
 Of the rows that the committed positions speak for,
 
     judged     each that the function takes has come out once; each other has one dead letter, or none if it is skipped. A record of the
-               source on which it fails is left out of everything else, too (`left`); of a frame, only the row is
+               source on which it fails is left out of everything else, too (`left`); of a frame, only the row is. If such rows are parked,
+               each row has come out, has a dead letter after its tries, or waits; those of a key come out in their order
     reminders  each is in one reminder of its key, whose time is that of a timer that the last of its rows has set; a timer of event time
                fires when time has passed it, or at an end
     enriched   each even row has come out once, with an odd row of its key or with none; never with none after one
@@ -17,6 +18,7 @@ Of the rows that the committed positions speak for,
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -46,7 +48,9 @@ WAITS, LATEST = "waits", "latest"
 """Tables."""
 REMINDING = "reminding"
 AFTER_MS = 800
-DEAD_LETTER, SKIP = "dead_letter", "skip"
+DEAD_LETTER, SKIP, PARKS = "dead_letter", "skip", "parks"
+PARKED_FOR = hg.park(after="300ms", times=2)
+HEALED_S = 0.2
 EVENT, CLOCK = "event", "clock"
 POLICIES = (DEAD_LETTER, SKIP)
 TIMERS = (EVENT, CLOCK)
@@ -75,6 +79,8 @@ class Branches:
         kinds = rng.sample(("policy", "timers", "enriched"), rng.choice((1, 1, 2)))
         policy, timers = rng.choice(POLICIES), rng.choice(TIMERS)
         behind = rng.random() < 0.5
+        if behind and policy == DEAD_LETTER and Random(f"parked {seed}").random() < 0.6:
+            policy = PARKS
         return cls(
             policy if "policy" in kinds else "", behind, timers if "timers" in kinds else "", "enriched" in kinds
         )
@@ -106,11 +112,34 @@ def bears(row: Any) -> bool:
     return row["s"] % 7 != 2
 
 
+def heals(row: Any) -> bool:
+    """Whether a row on which the function fails is taken a little later."""
+    return row["s"] % 14 == 2
+
+
 def judge(row: Any) -> Any:
     """The function that fails on some rows."""
     if not bears(row):
         raise ValueError(f"{row['s']} is not to be borne")
     return row
+
+
+class Healing:
+    """The same, where some rows get well: `HEALED_S` after they failed first. `failed_s`: of a world, when each did."""
+
+    def __init__(self, failed_s: Callable[[], dict[Any, float]]) -> None:
+        self.failed_s = failed_s
+
+    def judge(self, row: Any) -> Any:
+        """Of a row that was left out, nothing is known to the job."""
+        now_s = asyncio.get_running_loop().time()
+        if (
+            not bears(row)
+            and heals(row)
+            and now_s >= self.failed_s().setdefault((row["p"], row["s"]), now_s) + HEALED_S
+        ):
+            return row
+        return judge(row)
 
 
 Work = Callable[[Any], Awaitable[Any]]
@@ -145,13 +174,16 @@ def enrich(even: Any, odd: Any) -> Any:
     return {"k": even["k"], "row": [even["p"], even["s"]], "with": odd and [odd["p"], odd["s"]]}
 
 
-def declare(app: hg.App, before: Any, branches: Branches, work: Work) -> None:
+def declare(app: hg.App, before: Any, branches: Branches, work: Work, healing: Healing) -> None:
     """The branches of these rows."""
     if isinstance(before, hg.ColumnStream):
         before = before.rows()
     if branches.policy:
         judged = before.repartition("k", name=JUDGING, partitions=2) if branches.behind else before
-        judged.map(judge, on_error=branches.policy).to(JUDGED)
+        if branches.policy == PARKS:
+            judged.map(healing.judge, on_error=PARKED_FOR).to(JUDGED)
+        else:
+            judged.map(judge, on_error=branches.policy).to(JUDGED)
     if branches.timers:
         app.table(WAITS)
         reminded = before.repartition("k", name=REMINDED, partitions=2)
@@ -191,13 +223,14 @@ class Reminded:
                 self._invariants.fail(f"{task} gives the reminder {record.value!r} of {record.ts}, and was told {told}")
 
 
-def wrong(kafka: Kafka, branches: Branches, taken: Iterable[Taken], dead_letters: str) -> list[tuple[object, ...]]:
-    """What differs from these rows."""
+def wrong(
+    kafka: Kafka, branches: Branches, taken: Iterable[Taken], dead_letters: str, waiting: Iterable[bytes]
+) -> list[tuple[object, ...]]:
+    """What differs from these rows. `waiting`: the values of the rows that are parked."""
     times = dict(taken := list(taken))
-    rows = Counter(row for row, _ in taken)
     found: list[tuple[object, ...]] = []
     if branches.policy:
-        found += _judged(kafka, branches, rows, dead_letters)
+        found += _judged(kafka, branches, [row for row, _ in taken], dead_letters, Counter(map(row_of, waiting)))
     others = Counter(row for row, _ in branches.left(taken))
     if branches.timers:
         found += _reminded(kafka, branches, others, times)
@@ -214,11 +247,40 @@ def _compared(name: str, true: Counter[Any], have: Counter[Any]) -> list[tuple[o
     return [] if true == have else [(name, {"lost": true - have, "too many": have - true})]
 
 
-def _judged(kafka: Kafka, branches: Branches, rows: Counter[Row], dead_letters: str) -> list[tuple[object, ...]]:
-    good = Counter({row: n for row, n in rows.items() if bears({"s": row.seq})})
-    dead = rows - good if branches.policy == DEAD_LETTER else Counter[Row]()
-    come, buried = (Counter(row_of(record.value) for record in _read(kafka, topic)) for topic in (JUDGED, dead_letters))
-    return [*_compared(JUDGED, good, come), *_compared("dead letters", dead, buried)]
+def _judged(
+    kafka: Kafka, branches: Branches, rows: list[Row], dead_letters: str, waiting: Counter[Row]
+) -> list[tuple[object, ...]]:
+    taken = Counter(rows)
+    good = Counter({row: n for row, n in taken.items() if bears({"s": row.seq})})
+    dead = Counter[Row]() if branches.policy == SKIP else taken - good
+    come, buried = ([row_of(record.value) for record in _read(kafka, topic)] for topic in (JUDGED, dead_letters))
+    if branches.policy == PARKS:
+        for row in come:  # it has got well
+            if heals({"s": row.seq}) and dead[row]:
+                good[row] += 1
+                dead[row] -= 1
+    for row, n in waiting.items():
+        bad = min(n, dead[row])
+        dead[row] -= bad
+        good[row] -= n - bad
+    found = [
+        *_compared(JUDGED, +good, Counter(come)),
+        *_compared("dead letters", +dead, Counter(buried)),
+        *_compared("parked", waiting & taken, waiting),
+    ]
+    if branches.policy == PARKS:
+        elsewhere = {*waiting, *buried}
+        want, have = (_lanes(row for row in some if row in good and row not in elsewhere) for some in (rows, come))
+        found += [("disordered", lane, numbers) for lane, numbers in have.items() if numbers != want.get(lane)]
+    return found
+
+
+def _lanes(rows: Iterable[Row]) -> dict[tuple[int, int], list[int]]:
+    """By key and producer, the numbers of the rows in their order."""
+    lanes: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        lanes.setdefault((row.key, row.producer), []).append(row.seq)
+    return lanes
 
 
 def _named(row: Row) -> tuple[int, int, str]:

@@ -16,7 +16,11 @@ ABSENT = object()
 FIRST = 50_000
 BRANCHES = frozenset(
     word
-    for one in (Branches("dead_letter", False, "event", True), Branches("skip", False, "clock", True))
+    for one in (
+        Branches("dead_letter", False, "event", True),
+        Branches("skip", False, "clock", True),
+        Branches("parks", True, "", False),
+    )
     for word in one.words
 )
 """What only worlds from `BRANCHES_FROM` on have."""

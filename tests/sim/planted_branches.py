@@ -54,7 +54,46 @@ def rows_of_a_table_that_come_twice_are_removed() -> Patches:
     return [(TableOp, "push", push)]
 
 
+def a_key_that_waits_is_forgotten() -> Patches:
+    from headgate.agents.operators.failures.parked import Parked
+
+    original = Parked.keep_back
+
+    def keep_back(self: Any, chunk: Any) -> Any:
+        self._keys.clear()
+        return original(self, chunk)
+
+    return [(Parked, "keep_back", keep_back)]
+
+
+def parked_rows_that_ran_stay_in_the_table() -> Patches:
+    from headgate.agents.operators.failures.parked import Parked
+
+    original = Parked._try
+
+    def try_(self: Any, chunk: Any) -> Any:
+        kept = original(self, chunk)
+        self._table.update(
+            {number: row.packed(0, 1, row.most or 99, "") for number, row in zip(chunk.ids, chunk.rows, strict=True)}
+        )
+        return kept
+
+    return [(Parked, "_try", try_)]
+
+
 BRANCHES: tuple[Plant, ...] = (
+    Plant(
+        "parked-overtaken",
+        "a later record of a key that waits is not kept back",
+        a_key_that_waits_is_forgotten,
+        ("parks",),
+    ),
+    Plant(
+        "parked-twice",
+        "a parked record that has gone on stays in the table",
+        parked_rows_that_ran_stay_in_the_table,
+        ("parks",),
+    ),
     Plant(
         "letters-left-out",
         "every second record that a policy makes a dead letter is dropped in silence",

@@ -84,6 +84,8 @@ SHOWN: dict[str, int] = {
     "outage-kills": 50_002,
     "overtaken-is-away": 50_120,
     "owned-by-processor": 50_006,
+    "parked-overtaken": 5_000_026,
+    "parked-twice": 5_000_026,
     "partial-judged-early": 50_075,
     "pause-drained": 50_045,
     "pause-kept": 50_049,

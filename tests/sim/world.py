@@ -11,8 +11,11 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import orjson
 
+from headgate.agents.job.types.parking import ParkedRow
+from headgate.agents.job.types.schemas import PARKED
 from headgate.core.coordination import messages
 from headgate.core.coordination.leader.leader import Leader
 from headgate.core.coordination.leader.plan import LeaderConfig, Plan, Timing
@@ -260,6 +263,8 @@ class World:
         self.failing_fences = 0
         self.slow_fences = 0
         self.failing_chunks = 0
+        self.failed_s: dict[Any, float] = {}
+        """When the function of a job whose rows are parked failed on each of them first."""
         self.failing_starts = 0
         self.cancelled_awaits = 0
         self.refusing_writes = 0
@@ -634,7 +639,13 @@ class World:
                     runs = {run: job.branches.left(rows) for run, rows in runs.items()}
                 found.joins = joins.wrong(self.kafka, job.joining, runs, self.may_be_late)
             if job.branches is not None:
-                found.branches = b.wrong(self.kafka, job.branches, all_taken, job.declared.topics.dead_letters)
+                waiting = [
+                    ParkedRow(*msgpack.unpackb(parse_log_value(row).body)).value or b""
+                    for (name, _), reference in sorted(self.invariants.references.items())
+                    for row in (reference.tables.get(PARKED, {}).values() if name == job.name else ())
+                ]
+                dead_letters = job.declared.topics.dead_letters
+                found.branches = b.wrong(self.kafka, job.branches, all_taken, dead_letters, waiting)
             result.append((job.name, found))
         return result
 
