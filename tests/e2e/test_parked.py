@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import defaultdict
 
@@ -41,8 +42,8 @@ async def test_a_sick_key_waits_through_a_kill(job, topic, tmp_path):
         for row in rows:
             sent[row["k"]].append(row["n"])
 
-    async def said(*words):
-        done = await headgate(job, "parked", job.name, *words)
+    async def said(*words, verb="parked"):
+        done = await headgate(job, verb, job.name, *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -53,6 +54,8 @@ async def test_a_sick_key_waits_through_a_kill(job, topic, tmp_path):
     assert [json.loads(one["value"])["n"] for one in shown["records"]] == list(range(20))
     assert "the account is locked" in shown["records"][0]["why"]
     assert "why" not in shown["records"][1]
+    while "20 records are parked" not in await said(verb="status"):  # noqa: ASYNC110 - another process says it
+        await asyncio.sleep(0.2)
     first.kill()
     await first.ended()
     assert "behind the one before" in await said()

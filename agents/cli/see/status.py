@@ -173,7 +173,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         letter = work_of_load(loads.get(task["worker"] or "", {}), now_ms).get(task["task"])
         task["letter"] = None if letter is None else {"what": letter.what, "for_s": round(letter.for_s, 1)}
         task["watermark"] = time_of(said["watermark_ms"])
-        task["restore_left"] = said["restore_left"]
+        task["restore_left"], task["parked"] = said["restore_left"], said["parked"]
     tasks = found["tasks"]
     found["drain"] = None
     if found["run"] is not None and found["run"]["state"] == "draining":
@@ -382,6 +382,8 @@ def why(task: dict[str, Any]) -> str:
         return f"{task['restore_left']:,} records to replay"
     if task["wanted"] and task["worker"] and task["wanted"] != task["worker"]:
         return f"moving to {task['wanted']}"
+    if task["parked"]:
+        return f"{task['parked']:,} records are parked"
     return "-"
 
 

@@ -1,6 +1,6 @@
 """The load that a worker reports in each heartbeat, and its decoding: numbers only, by short names.
 
-    state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  keys.<partitioner>.<input>  config  commits  ready
+    state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  parked.<task>  keys.<partitioner>.<input>  config  commits  ready
     time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>  more.<place>      see `times`
     letter.<task>/<what>                                                               see `health`
     owes.<task>/<stream>                                                               see `drain_load`
@@ -92,10 +92,10 @@ def load_of(one: LoadFacts, now_ms: int) -> dict[str, float]:
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
     for name in sorted({*one.actors, *lags}):
-        if size + 5 * (len(name) + 20) > MOST_BYTES:
+        if size + 6 * (len(name) + 20) > MOST_BYTES:
             left_out += 1
             continue
-        size += 5 * (len(name) + 20)
+        size += 6 * (len(name) + 20)
         if (lag := total(lags.get(name, {}).values())) is not None and name in lags:
             load[f"lag.{name}"] = float(lag)
         if (actor := one.actors.get(name)) is None:
@@ -121,6 +121,9 @@ def _actor_load(actor: TaskActor) -> dict[str, float]:
     progress = actor.state.progress
     if progress is not None and state == TaskState.RESTORING:
         load[f"restore.{name}"] = float(max(0, progress.end - progress.position))
+    pipeline = actor.site.pipeline
+    if pipeline is not None and pipeline.parked.total:
+        load[f"parked.{name}"] = float(pipeline.parked.total)
     return load
 
 
@@ -149,6 +152,8 @@ class TaskLoad(TypedDict):
     lag: int | None
     watermark_ms: int | None
     restore_left: int | None
+    parked: int
+    """How many of its records are parked."""
 
 
 def task_load(load: Mapping[str, float], task: str) -> TaskLoad:
@@ -161,6 +166,7 @@ def task_load(load: Mapping[str, float], task: str) -> TaskLoad:
         "lag": _int(load.get(f"lag.{task}")),
         "watermark_ms": None if low is None else MAX_TIME if low >= float(MAX_TIME) else int(low),
         "restore_left": _int(load.get(f"restore.{task}")),
+        "parked": int(load.get(f"parked.{task}", 0)),
     }
 
 

@@ -300,7 +300,7 @@ def test_what_is_unknown_of_a_lag_is_no_number_and_is_counted() -> None:
 def test_a_task_of_which_nothing_was_heard_is_unknown_not_zero() -> None:
     """A lag that nobody has measured is no lag of zero."""
     assert task_load({}, "Partition 0") == {
-        "state": None, "since_ms": None, "lag": None, "watermark_ms": None, "restore_left": None,
+        "state": None, "since_ms": None, "lag": None, "watermark_ms": None, "restore_left": None, "parked": 0,
     }  # fmt: skip
 
 
