@@ -124,7 +124,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("placement.debounce", "duration", "1s", DYNAMIC, JOB, "How long the leader waits for more workers before it places tasks."),
     ("placement.rejoin-grace", "duration", "10s", DYNAMIC, JOB, "How long tasks with state wait for a worker that has left."),
     ("workers", "count", 0, DYNAMIC, JOB, "How many workers `headgate run --workers` keeps; 0: as many as `--workers` says."),
-    ("location.provider", "text", "default", NEXT_RUN, WORKER, "Where this worker is: a stored random id, or an import path."),
+    ("location.provider", "text", "default", NEXT_RUN, WORKER, "Where its disk is: default, host, kubernetes-…, env:NAME, an import path."),
     # ---------------------------------------------------------------------------------------------------- reading
     ("fetch.watchdog", "duration", "30s", DYNAMIC, JOB, "An input without an answered fetch for this long is considered degraded."),
     ("buffer.bytes", "size", "4MiB", NEXT_RUN, JOB, "How many bytes of one partition are read ahead."),

@@ -5,7 +5,8 @@ Decides:
 - The code: an `App`, or a function that returns one, imported with `--app-dir` (default: the current directory) on the path.
 - The processor id: the given one, or the host name and the smallest number whose lock file is free here, so that a restarted worker gets
   its old id.
-- The location: a random id, written once into the state directory, so that workers that share the directory share the location.
+- The location: a random id, written once into the state directory, so that workers that share the directory share the location; or what
+  `location.provider` names (`core/coordination/location.py`).
 - Whether the previous process with this id is certainly dead: its lock file was free.
 
 Promises: two processes that start at once never get the same id. A location id is written completely or not at all. The directory of a
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ... import __version__
+from ...core.coordination.location import DEFAULT, PROVIDERS, built_in, checked, provided
 from ...core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ...core.names import JobName, processor_id
 from ...core.settings import JOB, find, stream_problem
@@ -196,14 +198,14 @@ def host_word(host: str) -> str:
 def location_of(configuration: Configuration, root: Path) -> str:
     """The location of this worker: from the provider, by default the id in the state directory."""
     provider = str(configuration.value("location.provider"))
-    if provider == "default":
+    if provider == DEFAULT:
         return stored_location(root.parent)
+    if built_in(provider):
+        return provided(provider, socket.gethostname(), os.environ)
     remedy = "fix it, or leave location.provider at its default"
-    given = imported("location.provider", provider, ["default"])
+    given = imported("location.provider", provider, PROVIDERS)
     found = called("location.provider", provider, given, root.parent, remedy=remedy, error=SettingError)
-    if not isinstance(found, str) or not found:
-        raise SettingError(f"location.provider '{provider}' returned {found!r}, not a name", remedy="return a string")
-    return found
+    return checked(provider, found, "what it returned", "return a name, such as that of the disk")
 
 
 def stored_location(directory: Path) -> str:
@@ -220,11 +222,12 @@ def stored_location(directory: Path) -> str:
                 pass
             finally:
                 draft.unlink()
-        return path.read_text().strip()
+        stored = path.read_text(errors="replace").strip()
     except OSError as error:
         raise EnvironmentFault(
             f"the location cannot be kept in {directory}: {error.strerror or error}", remedy="give another --state-dir"
         ) from error
+    return checked(DEFAULT, stored, f"the id in {path}", f"remove {path}: the next start writes another id")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -182,6 +183,36 @@ def test_a_location_provider_of_ones_own_is_asked(jobs: Path) -> None:
         del sys.modules["launched_provider"]
     with pytest.raises(SettingError, match="cannot be imported"):
         location_of(configured(jobs, **{"location.provider": "launched_provider:rack"}), jobs / "x")
+
+
+@pytest.mark.parametrize(
+    ("provider", "found"),
+    [("host", socket.gethostname()), ("env:LAUNCHED_RACK", "rack-3"), ("kubernetes-ordinal", "ordinal-4")],
+)
+def test_a_location_is_read_of_this_machine(
+    jobs: Path, monkeypatch: pytest.MonkeyPatch, provider: str, found: str
+) -> None:
+    """Its host name and its environment; the state directory is not asked for an id that nobody uses."""
+    monkeypatch.setenv("LAUNCHED_RACK", "rack-3")
+    monkeypatch.setenv("POD_NAME", "shop-4")
+    assert location_of(configured(jobs, **{"location.provider": provider}), jobs / "state" / "x") == found
+    assert not (jobs / "state").exists()
+
+
+def test_a_location_that_is_not_there_is_an_error_at_the_start(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt provider, a variable that is not set, an empty file in the state directory."""
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    with pytest.raises(SettingError, match="cannot be imported") as raised:
+        location_of(configured(jobs, **{"location.provider": "kubernetes_node"}), jobs / "x")
+    assert (
+        "kubernetes-node, kubernetes-pod, kubernetes-ordinal, env:NAME, or package.module:name" in raised.value.remedy
+    )
+    with pytest.raises(SettingError, match="NODE_NAME, which is not set"):
+        location_of(configured(jobs, **{"location.provider": "kubernetes-node"}), jobs / "x")
+    (jobs / "location").write_text("\n")
+    with pytest.raises(SettingError, match=f"the id in {jobs / 'location'} is empty") as raised:
+        location_of(configured(jobs), jobs / "x")
+    assert raised.value.remedy == f"remove {jobs / 'location'}: the next start writes another id"
 
 
 def test_a_state_directory_that_cannot_be_used_is_said_with_its_name(tmp_path: Path) -> None:
