@@ -124,6 +124,20 @@ def test_the_number_that_stays_is_what_the_seats_allow(situation):
     )
 
 
+@given(situations(tasks=24), st.lists(st.integers(0, 3), min_size=1, max_size=3), st.booleans())
+@settings(deadline=None, max_examples=150)
+def test_other_workers_at_the_same_locations_take_over_every_task_at_its_location(situation, sizes, all_new):
+    """A fleet is replaced, as pods with new names on the same nodes are: no task leaves its disk, whoever is new."""
+    tasks = situation[0]
+    seats = [(f"rack-{rack}", n) for rack, size in enumerate(sizes) for n in range(size)] or [("rack-0", 0)]
+    before = {f"old-{rack}-{n}": rack for rack, n in seats}
+    owners = {task: p for p, held in place(tasks, {}, before, {}).items() for task in held}
+    where = {task: before[p] for task, p in owners.items()}
+    after = {f"new-{rack}-{n}" if all_new or n % 2 else f"old-{rack}-{n}": rack for rack, n in seats}
+    placed = {task: after[p] for p, held in place(tasks, where, after, owners).items() for task in held}
+    assert placed == where
+
+
 # --------------------------------------------------------------------------------------------------------- by example
 
 

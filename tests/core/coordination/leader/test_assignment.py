@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from headgate.core.coordination.leader.assignment import tasks_of
 from headgate.core.coordination.leader.plan import Plan
 from headgate.core.coordination.leader.protocol import BoundsResolved, Counts, LeaderIdLost, ResolveBounds
@@ -208,6 +210,25 @@ def test_locality_reaches_the_placement():
     house.run(3)
     assert asked[-1][0] == {"Partition 0": "rack-1", "Partition 1": "rack-1"}
     assert asked[-1][1] == {"p1": "rack-1", "p2": "rack-2"}
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "kill -9"])
+def test_a_restart_with_other_workers_keeps_every_task_at_its_location(how):
+    """All four leave, or die. Others come, in another order: each task goes where its store is, and none goes elsewhere before."""
+    house = House(partitions=8, grace_s=30.0)
+    old = [house.worker(f"p{n}", location=f"rack-{n % 2}") for n in range(4)]
+    house.run(5)
+    was = {task: house.state.location(task) for task in house.owners()}
+    assert sorted(was.values()) == ["rack-0"] * 4 + ["rack-1"] * 4
+    for one in old:
+        house.leave(one) if how == "SIGTERM" else house.kill(one)
+    for n in (3, 0, 1, 2):
+        house.worker(f"q{n}", location=f"rack-{n // 2}")
+        house.run(1)
+    house.run(60)
+    assert set(house.owners().values()) == {"q0", "q1", "q2", "q3"}
+    assert {task: house.state.location(task) for task in house.owners()} == was
+    assert {task: house.state.grant(task).last_location for task in was} == was
 
 
 def test_no_one_waits_for_one_who_was_found_dead_by_silence():
