@@ -156,6 +156,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("share.restate", "duration", "1m", DYNAMIC, JOB, "How often the state of its producers is repeated in a shared stream."),
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Directory of the local tables."),
+    ("state.cleanup-delay", "duration", "12h", DYNAMIC, JOB, "How long the store of a task that has moved elsewhere is kept; 0s: always."),
     ("state.memory", "size", "256MiB", NEXT_RUN, WORKER, "Memory of all tables: a quarter for decoded rows, the rest for RocksDB."),
     # ---------------------------------------------------------------------------------------------------- spark
     ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),
@@ -226,6 +227,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "streams.<name>.priority": ("chooser",),
     "intermediate.max-lag": ("task",),
     "intermediate.trim": ("upkeep",),
+    "state.cleanup-delay": ("upkeep",),
     "commit.interval": ("committer", "task"),
     "error.retries": ("task",),
     "stop.timeout": ("worker",),

@@ -21,6 +21,7 @@ from .rocks import RocksStore, StoreMemory, open_rocks, wipe
 from .store import Owner, StoreHeld, StoreUnusable
 
 log = Logger("headgate.store")
+OWN, SPARES = "tasks", "spares"
 
 
 class Directory:
@@ -28,8 +29,8 @@ class Directory:
 
     def __init__(self, job: Path, task: str, memory: StoreMemory) -> None:
         name = task_directory(task)
-        self._own = job / "tasks" / name
-        self._spares = job / "spares" / name
+        self._own = job / OWN / name
+        self._spares = job / SPARES / name
         self._letters = job / "letters" / name
         self._opened = self._own
         self._memory = memory
@@ -79,6 +80,11 @@ def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner, tables
     return open_rocks(_fresh(spares), memory, owner, tables)
 
 
+def stores_of(job: Path, name: str) -> list[Path]:
+    """The directories that may hold a store of the task with this name of a directory: its own, and its spare ones."""
+    return [job / OWN / name, *_numbered(job / SPARES / name)]
+
+
 def _numbered(spares: Path) -> list[Path]:
     return sorted(spares.iterdir()) if spares.exists() else []
 
@@ -92,6 +98,7 @@ def _fresh(spares: Path) -> Path:
 
 def _remove(store: RocksStore, why: str) -> None:
     log.info("a store is removed", path=str(store.path), why=why)
-    path = store.path
-    store.close()
-    shutil.rmtree(path, ignore_errors=True)
+    try:
+        store.remove()
+    except OSError as error:
+        log.warning("a store cannot be removed", path=str(store.path), why=str(error))

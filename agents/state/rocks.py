@@ -16,6 +16,7 @@ It decides whether the contents of a directory may be used. Promises:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -49,6 +50,8 @@ from .store import FORMAT, Changes, GuardedStore, Owner, StoreBusy, StoreHeld, S
 log = Logger("headgate.store")
 LOCK = "lock"
 DATABASE = "db"
+REMOVED = "db.removed"
+"""A database that is being removed."""
 DAMAGED = "damaged"
 """The file that says why a store must not be opened again."""
 STOP_FILES = 36
@@ -292,6 +295,19 @@ class RocksStore(GuardedStore):
                 os.close(self._lock)
                 self._lock = None
 
+    def remove(self) -> None:
+        """Close the store and remove its directory while its lock is held, so that no other process opens it meanwhile."""
+        lock, self._lock = self._lock, None
+        try:
+            self.close()
+            _empty(self._path)
+            (self._path / LOCK).unlink()
+            with contextlib.suppress(OSError):  # someone else makes a new store there at this moment
+                self._path.rmdir()
+        finally:
+            if lock is not None:
+                os.close(lock)
+
 
 def _rows(
     view: Any, start: bytes | None, end: bytes | None, *, reverse: bool
@@ -393,13 +409,25 @@ def _lock(path: Path) -> int:
         raise StoreHeld(
             f"{path} is locked by another process", remedy="wait until it ends, or use another state.dir"
         ) from error
+    if not _lies_in(path, held):
+        os.close(held)
+        raise StoreHeld(f"{path} is being removed by another process", remedy="none needed: it is made again")
     return held
+
+
+def _lies_in(path: Path, held: int) -> bool:
+    """Whether the lock file is still that of the directory: `RocksStore.remove` may have removed both before it was locked here."""
+    try:
+        return os.path.samestat(os.fstat(held), os.stat(path / LOCK))
+    except FileNotFoundError:
+        return False
 
 
 def open_rocks(path: Path, memory: StoreMemory, owner: Owner, tables: Iterable[str] = ()) -> RocksStore:
     """The store in this directory, or a new one. Raises `StoreUnusable` (wipe it) or `StoreHeld` (another process uses it)."""
     lock = _lock(path)
     try:
+        shutil.rmtree(path / REMOVED, ignore_errors=True)  # a process was killed while it removed it
         _refuse_damaged(path)
         fresh = not (path / DATABASE / "CURRENT").exists()
         _recover_elsewhere(path / DATABASE, lock)
@@ -468,8 +496,18 @@ def wipe(path: Path) -> None:
     """Remove the contents of the task's directory, under its lock. The directory and the lock file stay."""
     lock = _lock(path)
     try:
-        for child in path.iterdir():
-            if child.name != LOCK:
-                shutil.rmtree(child) if child.is_dir() else child.unlink()
+        _empty(path)
     finally:
         os.close(lock)
+
+
+def _empty(path: Path) -> None:
+    """The database vanishes in one step: a half removed one could be opened, and RocksDB would replay what is left of its log."""
+    removed = path / REMOVED
+    if removed.exists():
+        shutil.rmtree(removed)
+    if (path / DATABASE).exists():
+        (path / DATABASE).rename(removed)
+    for child in path.iterdir():
+        if child.name != LOCK:
+            shutil.rmtree(child) if child.is_dir() else child.unlink()

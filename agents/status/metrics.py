@@ -28,6 +28,7 @@ from .documents import leads
 from .metric import COUNTER, GAUGE, Metric, MetricSample
 
 if TYPE_CHECKING:
+    from ..worker.leftovers import Leftovers
     from ..worker.worker import Worker
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -159,6 +160,16 @@ def _state_memory(worker: Worker) -> Iterator[MetricSample]:
 
 def _evicted(worker: Worker) -> Iterator[MetricSample]:
     yield (), float(worker.memory.decoded.evicted)
+
+
+def _left(count: Callable[[Leftovers], int]) -> Callable[[Worker], Iterator[MetricSample]]:
+    """Nothing of a worker without a state directory."""
+
+    def read(worker: Worker) -> Iterator[MetricSample]:
+        if worker.leftovers is not None:
+            yield (), float(count(worker.leftovers))
+
+    return read
 
 
 def _restoring(worker: Worker) -> Iterator[MetricSample]:
@@ -403,6 +414,20 @@ METRICS: tuple[Metric, ...] = (
         "Decoded rows and states that were dropped because they exceeded their share of `state.memory`.",
         (),
         _evicted,
+    ),
+    Metric(
+        "headgate_stores_removed_total",
+        COUNTER,
+        "Stores removed here because their tasks have run elsewhere for longer than `state.cleanup-delay`.",
+        (),
+        _left(lambda left: left.removed),
+    ),
+    Metric(
+        "headgate_stores_removed_bytes_total",
+        COUNTER,
+        "Bytes on disk of the stores removed here because their tasks run elsewhere.",
+        (),
+        _left(lambda left: left.removed_bytes),
     ),
     Metric(
         "headgate_chunks_chosen_total",

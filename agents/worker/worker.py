@@ -3,6 +3,7 @@
     participant  its part in the job: the machines, the tasks, the producers (`participant`)
     life         Faust, which runs everything here: agents (the coordinator and one for each task) and services, without a consumer
     upkeep       what is done once a second, alongside the work
+    leftovers    what is removed of the disk when tasks have moved elsewhere
     ending       how it ends in the time that it has
 
 The worker gives them Kafka, RocksDB and the wall clock, starts them, and stops them. It exits with the code that its member decides.
@@ -18,6 +19,7 @@ from typing import Any
 from ...core.batching.batches import Bridge
 from ...core.choosing.checked import CheckedChooser
 from ...core.coordination.member import protocol as mw
+from ...core.coordination.state import JobState
 from ...core.errors import DeclarationError, HeadgateError
 from ...core.settings import of_spark
 from ..cancellation import Unasked, answered
@@ -41,6 +43,7 @@ from .faust_app import new_app
 from .faust_host import FaustHost
 from .housekeeping import Upkeep
 from .job_topics import JobTopics
+from .leftovers import Leftovers
 from .load.lags import look_up
 from .logs import set_level
 from .options import WorkerOptions
@@ -83,6 +86,7 @@ class Worker:
         )
         self.host = FaustHost(self.app, crash=self.crash, disk=self._disk)
         self.memory = StoreMemory(alone.given_or("state.memory", options.state_memory))
+        self.leftovers = self._leftovers()
         self.spark = _spark(self.declared, alone, options)
         self.sinks = delivery_for(self.declared.steps)
         self._loud = False
@@ -95,7 +99,7 @@ class Worker:
             self.topics,
             self.settings,
             refuse=self._refuse,
-            more={"upkeep": self._trim, "log": self._log_level},
+            more={"upkeep": self._upkeep, "log": self._log_level},
             spark=self.spark,
             sinks=self.sinks,
             memory=self.memory,
@@ -141,6 +145,8 @@ class Worker:
         await self.app.start()
         await self.participant.start()
         await self.host.serve("upkeep", partial(self.upkeep.run, self.actors))
+        if self.leftovers is not None:
+            await self.host.serve("leftovers", partial(self.leftovers.run, self._state))
         one = self.participant
         await self.host.serve("lags", partial(look_up, one.lags, one.lags_now, self.offsets, self.port.clock))
         options = self.options
@@ -233,8 +239,23 @@ class Worker:
             return NoDisk()
         return Directory(self.options.state_dir / self.job.directory, task, self.memory)
 
-    def _trim(self) -> None:
+    def _leftovers(self) -> Leftovers | None:
+        """What tasks leave on the disk; None without one."""
+        options = self.options
+        if options.state_dir is None:
+            return None
+        delay_s = self.settings.seconds("state.cleanup-delay")
+        return Leftovers(options.state_dir / self.job.directory, options.processor, self.memory, self.port, delay_s)
+
+    def _state(self) -> JobState | None:
+        """The job, as far as this worker has read."""
+        member = getattr(self.coordination, "member", None)
+        return None if member is None else member.view.job
+
+    def _upkeep(self) -> None:
         self.upkeep.trim = self.settings.value("intermediate.trim")
+        if self.leftovers is not None:
+            self.leftovers.keep_for(self.settings.seconds("state.cleanup-delay"))
 
     def _log_level(self) -> None:
         """Only an override changes the level, and its removal restores it. Without overrides, the level with which the process was started

@@ -135,6 +135,7 @@ MEANS_SOMETHING = {
     "await.timeout": "awaited code may take as long as it wants",
     "drain.callback-timeout": "awaited code may take as long as it wants, also during a drain",
     "control.aggregate-above": "control messages are always merged",
+    "state.cleanup-delay": "what tasks have left behind is never removed",
     "web.port": "a free port",
     "workers": "as many as `--workers` says",
 }

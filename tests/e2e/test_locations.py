@@ -1,6 +1,7 @@
-"""Workers of one location: a task that moves between them replays only the difference, counted in records; and what a wrong promise costs.
+"""Workers of one location: a task that moves between them replays only the difference, counted in records; what a wrong promise costs; and
+what becomes of the stores that tasks leave behind.
 
-Processes of their own, on the real broker. Two tasks with a table each; their logs are far longer than what is still to be replayed.
+On the real broker. Two tasks with a table each; their logs are far longer than what is still to be replayed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from types import MappingProxyType
 import aiohttp
 import orjson
 import pytest
+
+import headgate as hg
+from headgate.agents.state.rocks import open_rocks
+from headgate.agents.state.store import Owner
+from headgate.agents.status.metrics import render
 
 from .scenes import COUNTS
 
@@ -126,3 +132,60 @@ async def test_a_wrong_promise_costs_a_restore_and_nothing_else(job, topic):
     found = await until_running(one, 2)
     assert found[moved] >= ROUNDS * KEYS
     await fleet.right()
+
+
+def stores(job, disk):
+    """The tasks that have a store on this disk."""
+    return sorted(path.parent.name for path in (disk / f"{job.name}-1" / "tasks").glob("*/db"))
+
+
+async def test_what_tasks_leave_behind_is_removed_after_the_delay_and_nothing_else(job, topic, capsys):
+    """Two workers with disks of their own exchange their tasks. Each keeps the store that its task has left, until an operator shortens
+    `state.cleanup-delay`: then it is removed, counted and logged, a store of another job stays, and a task that returns restores.
+    """
+    inp, out = topic("in", 2), topic("out", 2)
+
+    def counting():
+        app = hg.App(job.name)
+        app.input(inp, key="k").agg(n=hg.count(), name="counts").to(out)
+        return app
+
+    disks = [job.directory / name for name in ("disk-1", "disk-2")]
+    one = await job.start(counting(), "w1", state_dir=disks[0], location="rack-1")
+    await one.until_running(2)
+    two = await job.start(counting(), "w2", state_dir=disks[1], location="rack-2")
+    await two.until_running(1)
+    await one.until_running(1)
+    for partition in (0, 1):
+        await job.write(inp, [{"k": f"{partition}-{n}"} for n in range(KEYS)], partition=partition)
+    await job.records(out, 2 * KEYS)
+    (mine,), (moved,) = one.states(), two.states()
+    await job.ask("move", task=moved, to="w1")
+    await one.until(lambda: one.states() == {moved: "running"}, "it runs here")
+    await two.until(lambda: two.states() == {mine: "running"}, "the other runs there")
+    both = ["Partition-0", "Partition-1"]
+    assert [stores(job, disk) for disk in disks] == [both, both]
+    other = open_rocks(
+        disks[0] / f"{job.name}-1" / "spares" / mine.replace(" ", "-") / "1", one.worker.memory, Owner("x")
+    )
+    other.close()
+
+    await job.ask("set-config", setting="state.cleanup-delay", value="1s")
+    for worker in (one, two):
+        await worker.until(lambda worker=worker: worker.worker.leftovers.removed == 1, "what was left is removed")
+        assert worker.worker.leftovers.removed_bytes > 0
+    assert [stores(job, disk) for disk in disks] == [[moved.replace(" ", "-")], [mine.replace(" ", "-")]]
+    assert (other.path / "db").exists()
+    said = capsys.readouterr().err
+    assert said.count("the task runs elsewhere, and nothing was written here for") == 2
+    assert "headgate_stores_removed_total" in render(one.worker).decode()
+
+    await job.ask("set-config", setting="state.cleanup-delay", value="0s")
+    await job.ask("move", task=moved, to="w2")
+    await two.until(lambda: two.states() == {moved: "running"}, "it is back")
+    assert two.worker.actors[moved].state.replayed >= KEYS
+    for partition in (0, 1):
+        await job.write(inp, [{"k": f"{partition}-{n}"} for n in range(KEYS)], partition=partition)
+    last = {record.key: orjson.loads(record.value)["n"] for record in await job.records(out, 4 * KEYS)}
+    assert set(last.values()) == {2}
+    assert len(last) == 2 * KEYS

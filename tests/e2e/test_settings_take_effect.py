@@ -27,7 +27,7 @@ from headgate.core.settings import DYNAMIC, SETTINGS
 from headgate.spark_bridge.session.session import Spark
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-PROVEN: dict[str, str] = {"workers": "test_scale"}
+PROVEN: dict[str, str] = {"workers": "test_scale", "state.cleanup-delay": "test_locations"}
 
 
 class Order(TypedDict):

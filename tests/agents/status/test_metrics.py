@@ -119,6 +119,7 @@ def worker(*tasks):
     return Bag(
         job="sales/1",
         memory=Bag(decoded=Bag(used=700, limit=1000, evicted=50), used=lambda: 900, limit=3000),
+        leftovers=Bag(removed=2, removed_bytes=4096),
         options=Bag(processor="w1", process="p1"),
         participant=Bag(
             exit_code=None,
