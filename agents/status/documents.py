@@ -288,10 +288,6 @@ def leads(worker: Worker) -> bool:
 def job(state: JobState) -> dict[str, Any]:
     """The job according to its coordinator stream: run, leader, workers, tasks."""
     run, leader = state.run, state.leader
-    tasks = [
-        {name: value for name, value in one.items() if name != "location"}
-        for one in stored(state, ASSIGNMENTS).values()
-    ]
     asked = open_requests(state)
     return {
         "run": None
@@ -310,7 +306,7 @@ def job(state: JobState) -> dict[str, Any]:
         else {"processor": leader.processor, "term": leader.term},
         "workers": list(stored(state, LOCALITY).values()),
         "workers_wanted": workers_wanted(state),
-        "tasks": tasks,
+        "tasks": list(stored(state, ASSIGNMENTS).values()),
         "requests": [{name: one[name] for name in ("request", "verb", "by", "state")} for one in asked],
         "problems": state.problem_count,
         "warnings": warnings(state),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
 from types import MappingProxyType
@@ -22,6 +23,8 @@ from headgate.agents.state.store import Owner
 from headgate.agents.status.metrics import render
 
 from .scenes import COUNTS
+from .schemas import schema, wrong
+from .test_skipped_records import command
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 KEYS = 100
@@ -137,6 +140,36 @@ async def test_a_wrong_promise_costs_a_restore_and_nothing_else(job, topic):
 def stores(job, disk):
     """The tasks that have a store on this disk."""
     return sorted(path.parent.name for path in (disk / f"{job.name}-1" / "tasks").glob("*/db"))
+
+
+async def shown(job, inp, out, *workers):
+    """`headgate status` and `headgate plan` say where each worker is, and where the last state of each task is."""
+    at = {task: one.worker.options.location for one in workers for task in one.states()}
+    said, code = await command(job, "status", job.name, "-o", "json")
+    document, _ = json.JSONDecoder().raw_decode(said[said.index("{") :])
+    assert (code, wrong(document, schema("status"))) == (0, [])
+    assert {one["task"]: one["location"] for one in document["tasks"]} == at
+    said, code = await command(job, "status", job.name)
+    rows = [line.split() for line in said.splitlines()]
+    assert [row[:6] for row in rows if row[:1] == ["WORKER"]] == [
+        ["WORKER", "STATE", "READY", "HEARD", "TASKS", "LOCATION"]
+    ]
+    assert {row[0]: row[5] for row in rows if row and row[0] in ("w1", "w2")} == {"w1": "rack-1", "w2": "rack-2"}
+    assert {" ".join(row[:2]): row[5] for row in rows if row[:1] == ["Partition"]} == at
+
+    source = COUNTS.replace("JOB", job.name).replace("IN", inp).replace("OUT", out)
+    (job.directory / "planned_job.py").write_text(source)
+    words = ["plan", "planned_job:app", "--app-dir", str(job.directory), "--workers", "2"]
+    said, code = await command(job, *words, "-o", "json")
+    document, _ = json.JSONDecoder().raw_decode(said[said.index("{") :])
+    assert (code, wrong(document, schema("plan"))) == (0, [])
+    assert document["locations"] == [{"worker": f"w{n}", "location": f"rack-{n}"} for n in (1, 2)]
+    where = {one["worker"]: one["location"] for one in document["locations"]}
+    assert {one["task"]: one["location"] for one in document["tasks"]} == at
+    assert {one["task"]: where[one["worker"]] for one in document["tasks"]} == at
+    said, code = await command(job, *words)
+    rows = [line.split() for line in said.splitlines() if line.startswith("Partition")]
+    assert {" ".join(row[:2]): row[3:5] for row in rows} == {task: [place, place] for task, place in at.items()}
 
 
 async def test_what_tasks_leave_behind_is_removed_after_the_delay_and_nothing_else(job, topic, capsys):

@@ -275,14 +275,17 @@ def show(found: dict[str, Any]) -> None:
     ]
     fields += [("warning", one) for one in found["warnings"]]
     show_fields(fields)
+    places = several_locations(found)
     if found["workers"]:
         click.echo()
         sparks = any(w["spark"] for w in found["workers"])
         show_table(
-            ["WORKER", "STATE", "READY", "HEARD", "TASKS", "INCARNATION", *(["SPARK"] if sparks else []), "PAGE"],
+            ["WORKER", "STATE", "READY", "HEARD", "TASKS", *(["LOCATION"] if places else []), "INCARNATION",
+             *(["SPARK"] if sparks else []), "PAGE"],
             (
                 (w["processor"], w["state"] if w["alive"] else SILENT, "yes" if w["ready"] else "no",
-                 "-" if w["heard_s"] is None else f"{w['heard_s']:g}s", len(w["tasks"]), w["incarnation"],
+                 "-" if w["heard_s"] is None else f"{w['heard_s']:g}s", len(w["tasks"]),
+                 *([w["location"] or "-"] if places else []), w["incarnation"],
                  *([w["spark"] or "-"] if sparks else []), w["url"] or "-")
                 for w in found["workers"]
             ),
@@ -290,16 +293,26 @@ def show(found: dict[str, Any]) -> None:
     if found["tasks"]:
         click.echo()
         show_table(
-            ["TASK", "STATE", "FOR", "WORKER", "LAG", "WATERMARK", "WHY"],
+            ["TASK", "STATE", "FOR", "WORKER", *(["STORE AT"] if places else []), "LAG", "WATERMARK", "WHY"],
             (
                 (t["task"], t["state"], "-" if t["for_s"] is None else age(t["for_s"]), t["worker"] or "-",
-                 "-" if t["lag"] is None else t["lag"], t["watermark"] or "-", t["why"] or why(t))
+                 *([t["location"] or "-"] if places else []), "-" if t["lag"] is None else t["lag"], t["watermark"] or "-",
+                 t["why"] or why(t))
                 for t in found["tasks"]
             ),
         )  # fmt: skip
     if failed := [t for t in found["tasks"] if t["state"] == TaskState.FAILED]:
         click.echo(f"\nMore: {more_of([t['why'] for t in failed])}")
     show_steps(found)
+
+
+def several_locations(found: dict[str, Any]) -> bool:
+    """Whether workers, or the last states of tasks, are at more than one location. A single one says nothing to people.
+
+    >>> several_locations({"workers": [{"location": "rack-1"}], "tasks": [{"location": None}, {"location": "rack-2"}]})
+    True
+    """
+    return len({one["location"] for one in (*found["workers"], *found["tasks"]) if one["location"]}) > 1
 
 
 def more_of(reasons: Iterable[str]) -> str:

@@ -93,9 +93,13 @@ def show_plan(found: dict[str, Any], workers: int) -> None:
         ([t["topic"], t["role"], t["partitions"], t["now"]] for t in found["topics"]),
     )
     click.echo()
+    places = len({one["location"] for one in (*found["tasks"], *found["locations"]) if one["location"]}) > 1
+    at = {one["worker"]: one["location"] or "-" for one in found["locations"]}
     show_table(
-        ["TASK", "WORKER", "PARTITIONS"], ([t["task"], t["worker"], ", ".join(t["partitions"])] for t in found["tasks"])
-    )
+        ["TASK", "WORKER", *(["AT", "STORE AT"] if places else []), "PARTITIONS"],
+        ([t["task"], t["worker"], *([at.get(t["worker"], "-"), t["location"] or "-"] if places else []),
+          ", ".join(t["partitions"])] for t in found["tasks"]),
+    )  # fmt: skip
     if found["ends"]:
         click.echo()
         show_table(
@@ -118,6 +122,8 @@ class Intended:
     """What a leader of this code would create now, and what exists already."""
 
     plan: Plan
+    state: JobState | None
+    """The job as it is; None if it never ran."""
     before: JobModel | None
     inputs: Mapping[str, int]
     tasks: Grouping
@@ -173,7 +179,8 @@ async def _intended(
         judged.must_fit(configuration.client)
     except HeadgateError as error:
         refused.append(error)
-    return topics, Intended(plan, before, inputs, tasks, own, outputs, found, judged, commands, refused, lacking)
+    made = Intended(plan, state, before, inputs, tasks, own, outputs, found, judged, commands, refused, lacking)
+    return topics, made
 
 
 async def _plan(
@@ -203,7 +210,7 @@ def _document(
     refused: list[HeadgateError],
     workers: int,
 ) -> dict[str, Any]:
-    intended, before, grouping, found = made.plan, made.before, made.tasks, made.found
+    intended, before, grouping, found, state = made.plan, made.before, made.tasks, made.found, made.state
     rows = [
         {"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(made.inputs.items())
     ]
@@ -230,7 +237,9 @@ def _document(
     names = list(before.processors) if before is not None and len(before.processors) == workers else []
     names = names or [f"worker-{number}" for number in range(workers)]
     placer = intended.placer_name, intended.placer
-    placed = asked(*placer, list(grouping), dict.fromkeys(grouping), dict.fromkeys(names, ""), wanted)
+    stores = {task: None if state is None else state.location(task) for task in grouping}
+    locations = {name: _location(state, name) for name in names}
+    placed = asked(*placer, list(grouping), stores, locations, wanted)
     owner = {task: worker for worker, tasks in placed.items() for task in tasks}
     return {
         "job": str(declared.app.job),
@@ -238,9 +247,15 @@ def _document(
         "stateful": intended.stateful,
         "topics": rows,
         "tasks": [
-            {"task": task, "worker": owner.get(task), "partitions": [f"{s}[{p}]" for s, p in grouping[task]]}
+            {
+                "task": task,
+                "worker": owner.get(task),
+                "location": stores[task],
+                "partitions": [f"{s}[{p}]" for s, p in grouping[task]],
+            }
             for task in sorted(grouping, key=natural)
         ],
+        "locations": [{"worker": name, "location": locations[name]} for name in names],
         "ends": [_end(intended.graph, one) for one in intended.graph.counted if one.until is not None],
         "steps": [_step(declared, step, columns) for step, columns in on_columns(declared.steps)],
         "producers": [
@@ -250,6 +265,14 @@ def _document(
         "state": [{"what": one.what, "tasks": list(one.tasks), "refused": one.refused} for one in changes],
         "problems": [one.what for one in refused],
     }
+
+
+def _location(state: JobState | None, processor: str) -> str | None:
+    """Where this worker is, or was when it left; None if that is not known."""
+    if state is None:
+        return None
+    known = state.newest(processor) or state.member(processor)
+    return None if known is None else known.location or None
 
 
 def _end(graph: Graph, one: Input) -> dict[str, str]:
