@@ -33,6 +33,8 @@ JOB = "job"
 WORKER = "worker"
 """Set for one worker by a flag, the environment or the file; never in the stream."""
 
+WAIT, AUTO = "duration or auto", "auto"
+"""A type whose value may be `auto`, which is parsed as None."""
 SECRET_REMEDY = "set it on each worker: by flag, environment or file"
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -122,7 +124,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("fence.timeout", "duration", "30s", DYNAMIC, JOB, "A fence that has not returned after this time is requested again."),
     ("placement", "text", "default", NEXT_RUN, JOB, "Which worker runs which task: default, or an import path."),
     ("placement.debounce", "duration", "1s", DYNAMIC, JOB, "How long the leader waits for more workers before it places tasks."),
-    ("placement.rejoin-grace", "duration", "10s", DYNAMIC, JOB, "How long tasks with state wait for a worker that has left."),
+    ("placement.rejoin-grace", WAIT, "10s", DYNAMIC, JOB, "How long tasks with state wait for a worker that has left, or auto."),
     ("workers", "count", 0, DYNAMIC, JOB, "How many workers `headgate run --workers` keeps; 0: as many as `--workers` says."),
     ("location.provider", "text", "default", NEXT_RUN, WORKER, "Where its disk is: default, host, kubernetes-…, env:NAME, an import path."),
     # ---------------------------------------------------------------------------------------------------- reading
@@ -409,7 +411,9 @@ def conflict(values: Mapping[str, Any], about: str = "") -> str:
 
 
 def _parse(kind: str, value: Any) -> Any:
-    if kind == "duration":
+    if kind == WAIT and value == AUTO:
+        return None
+    if kind in ("duration", WAIT):
         return duration_ms(value)
     if kind == "size":
         return size_bytes(value)

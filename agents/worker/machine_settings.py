@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.coordination.leader.plan import LeaderConfig, Plan, Timing
+from ...core.coordination.leader.plan import REJOIN, LeaderConfig, Plan, Timing, grace
 from ...core.coordination.member.plan import MemberConfig
 from ...core.graph.fingerprint import digest
-from ...core.settings import find, kept_in_run
+from ...core.settings import find, kept_in_run, parse
 from ..job.derive.plans import grouper, parts, placer, seconds
 from .options import WorkerOptions
 
@@ -40,7 +40,7 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
         stall_s=seconds(settings, "stall.timeout"),
         debounce_s=seconds(settings, "placement.debounce"),
         release_s=seconds(settings, "release.timeout"),
-        grace_s=seconds(settings, "placement.rejoin-grace"),
+        **grace(parse(REJOIN, settings.get(REJOIN, find(REJOIN).default))),
         fence_deadline_s=seconds(settings, "fence.timeout"),
         jitter_s=options.jitter_s,
         answer_kept_ms=int(seconds(settings, "answers.keep") * 1000),

@@ -16,6 +16,7 @@ from headgate.core.settings import (
     LEAST,
     MOST,
     SETTINGS,
+    WAIT,
     VirtualTime,
     conflict,
     did_you_mean,
@@ -99,6 +100,16 @@ def test_what_is_no_duration(text: object):
         duration_ms(text)
 
 
+def test_a_wait_may_be_left_to_headgate():
+    """`auto` is parsed as None; a misspelt one is an error like that of any duration."""
+    name = "placement.rejoin-grace"
+    assert (parse(name, "auto"), parse(name, "2s"), parse(name, 0)) == (None, 2000, 0)
+    assert resolve([("flag", {name: "auto"})])[name].value is None
+    assert override_problem(name, "auto", ran=True) == ""
+    with pytest.raises(SettingError, match=f"'{name}': 'automatic' is not a duration"):
+        parse(name, "automatic")
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("64KiB", 65536), ("1 MB", 1_000_000), (10, 10), ("10b", 10), ("1.5gib", 1610612736)]
 )
@@ -148,7 +159,7 @@ def test_every_setting_that_can_be_0_says_something_by_it():
     """
     can_be = set[str]()
     for name, row in SETTINGS.items():
-        if row.type in ("duration", "size", "count", "positive", "number"):
+        if row.type in ("duration", WAIT, "size", "count", "positive", "number"):
             with contextlib.suppress(SettingError):
                 parse(name, 0)
                 can_be.add(name)

@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 import signal
+import time
 from types import MappingProxyType
 
 import aiohttp
@@ -21,6 +22,7 @@ import headgate as hg
 from headgate.agents.state.rocks import open_rocks
 from headgate.agents.state.store import Owner
 from headgate.agents.status.metrics import render
+from headgate.core.coordination.leader.plan import GRACE_S
 
 from .scenes import COUNTS
 from .schemas import schema, wrong
@@ -93,16 +95,21 @@ async def one_each(fleet, *words, first=MappingProxyType({}), second=MappingProx
     return one, two
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "kill -9"])
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGTERM, auto", "kill -9"])
 async def test_the_tasks_of_a_worker_that_goes_continue_on_the_disk_that_a_sibling_shares(job, topic, how):
-    """In order it leaves nothing to replay. Killed, it leaves at most two commits, of the ten rounds that the log holds."""
+    """In order it leaves nothing to replay. Killed, it leaves at most two commits, of the ten rounds that the log holds. With
+    `placement.rejoin-grace=auto` the sibling does not wait for its return.
+    """
     fleet = Fleet(job, topic, COUNTS)
-    one, two = await one_each(fleet)
+    auto = ("--set", "placement.rejoin-grace=auto") if how == "SIGTERM, auto" else ()
+    one, two = await one_each(fleet, *auto)
     (moved,) = await running(two)
-    two.process.send_signal(signal.SIGTERM if how == "SIGTERM" else signal.SIGKILL)
+    two.process.send_signal(signal.SIGKILL if how == "kill -9" else signal.SIGTERM)
     await two.ended()
+    gone = time.monotonic()
     found = await until_running(one, 2)
-    assert found[moved] <= (0 if how == "SIGTERM" else TWO_COMMITS)
+    assert time.monotonic() - gone < GRACE_S or not auto
+    assert found[moved] <= (TWO_COMMITS if how == "kill -9" else 0)
     await fleet.right()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ....core.coordination.metadata import CONFIG, stored
-from ....core.settings import find, shown
+from ....core.settings import WAIT, find, shown
 from ...process.reading import following, heard
 from ...status.documents import config_document
 from ..group import Group
@@ -63,7 +63,7 @@ def set_(ask: Asker, setting: str, value: str) -> None:
 
 def value_of(setting: str, text: str) -> Any:
     """The value that a text stands for: numbers and flags become numbers and flags."""
-    if find(setting).type in ("text", "duration", "size", "value"):
+    if find(setting).type in ("text", "duration", WAIT, "size", "value"):
         return text
     try:
         return json.loads(text)

@@ -7,7 +7,8 @@
   run.
 - Tasks are placed again when a worker has come or gone and no other has for `debounce`. The first model does not wait.
 - Stateful tasks of a processor that left, but was not declared dead, wait for its return for `rejoin-grace`, even if leaders change
-  meanwhile. A drain does not wait.
+  meanwhile. A drain does not wait. With `auto` they do not wait either if all of them can move to workers at the location of their state:
+  what they replay there is short.
 - While a run drains, only tasks whose worker is gone get a new owner; all other moves are suspended.
 """
 
@@ -112,7 +113,9 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
             _put(draft, run, before, tasks, wanted, tuple(workers))
         return
     if before is not None and same and run.state == RunState.RUNNING:
-        workers |= {p: before_location(draft, p) for p in before.processors if p not in workers and _awaited(draft, p)}
+        gone = {p: before_location(draft, p) for p in before.processors if p not in workers and _awaited(draft, p)}
+        if gone and not (workers and draft.timing.grace_auto and _near(draft, tasks, workers, known)):
+            workers |= gone
     if not workers:
         return
     if same and before is not None and tasks is before.tasks and set(workers) == set(before.processors):
@@ -124,15 +127,30 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
         and not draft.waits.over(("place", tuple(sorted(workers)), len(tasks)), draft.timing.debounce_s)
     ):
         return
-    locality = {task: draft.state.location(task) for task in tasks}
-    plan = draft.plan
-    try:
-        placed = asked(plan.placer_name, plan.placer, list(tasks), locality, workers, known)
-    except DeclarationError as error:
-        draft.note_once(f"the tasks cannot be placed: {error}", level="error")
+    placed = _placed(draft, tasks, workers, known)
+    if placed is None:
         return
     wanted = {task: processor for processor, given in placed.items() for task in given}
     _put(draft, run, before, tasks, wanted, tuple(placed))
+
+
+def _placed(
+    draft: Draft, tasks: Grouping, workers: Mapping[str, str], known: Mapping[str, str]
+) -> Mapping[str, tuple[str, ...]] | None:
+    """Where the tasks would run; None if the placement of the user's own fails."""
+    locality, plan = {task: draft.state.location(task) for task in tasks}, draft.plan
+    try:
+        return asked(plan.placer_name, plan.placer, list(tasks), locality, workers, known)
+    except DeclarationError as error:
+        draft.note_once(f"the tasks cannot be placed: {error}", level="error")
+        return None
+
+
+def _near(draft: Draft, tasks: Grouping, workers: Mapping[str, str], known: Mapping[str, str]) -> bool:
+    """Whether each task that would move to these workers finds its state at the location of its new one, and replays only a difference."""
+    placed = _placed(draft, tasks, workers, known) or {}
+    moved = {task: workers[p] for p, given in placed.items() for task in given if known.get(task) != p}
+    return bool(placed) and all(place and draft.state.location(task) == place for task, place in moved.items())
 
 
 def before_location(draft: Draft, processor: str) -> str:

@@ -61,6 +61,10 @@ class Plan:
         return self.graph.stateful
 
 
+GRACE_S = 10.0
+REJOIN = "placement.rejoin-grace"
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """The waiting times of a leader, in seconds on the monotonic clock unless the name says otherwise."""
@@ -70,7 +74,9 @@ class Timing:
     stall_s: float = 300.0
     debounce_s: float = 1.0
     release_s: float = 30.0
-    grace_s: float = 10.0
+    grace_s: float = GRACE_S
+    grace_auto: bool = False
+    """Whether a worker is not waited for where the others can go on with what lies on their disks."""
     fence_retry_s: float = 1.0
     fence_deadline_s: float = 30.0
     stand_again_s: float = 1.0
@@ -87,8 +93,16 @@ _DYNAMIC = {
     "release.timeout": "release_s",
     "fence.timeout": "fence_deadline_s",
     "placement.debounce": "debounce_s",
-    "placement.rejoin-grace": "grace_s",
 }
+
+
+def grace(ms: int | None) -> dict[str, Any]:
+    """The fields of `Timing` for the parsed value of `placement.rejoin-grace`; None: auto.
+
+    >>> grace(2000), grace(None)
+    ({'grace_s': 2.0, 'grace_auto': False}, {'grace_s': 10.0, 'grace_auto': True})
+    """
+    return {"grace_s": GRACE_S if ms is None else ms / 1000, "grace_auto": ms is None}
 
 
 def overridden(timing: Timing, overrides: Mapping[str, SetConfig], masked: frozenset[str] = frozenset()) -> Timing:
@@ -102,6 +116,8 @@ def overridden(timing: Timing, overrides: Mapping[str, SetConfig], masked: froze
         for name, field in _DYNAMIC.items()
         if name in overrides and name not in masked
     }
+    if REJOIN in overrides and REJOIN not in masked:
+        changed |= grace(parse(REJOIN, overrides[REJOIN].value))
     if "answers.keep" in overrides and "answers.keep" not in masked:
         changed["answer_kept_ms"] = parse("answers.keep", overrides["answers.keep"].value)
     return replace(timing, **changed) if changed else timing

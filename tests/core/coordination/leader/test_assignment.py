@@ -231,6 +231,63 @@ def test_a_restart_with_other_workers_keeps_every_task_at_its_location(how):
     assert {task: house.state.grant(task).last_location for task in was} == was
 
 
+def auto(at):
+    """Three workers at these locations; the second leaves. How long its tasks are without a worker, in seconds."""
+    house = House(partitions=6, grace_auto=True)
+    workers = [house.worker(f"p{n}", location=place) for n, place in enumerate(at)]
+    house.run(5)
+    assert sorted(len(one.tasks) for one in workers) == [2, 2, 2]
+    house.leave(workers[1])
+    seconds = 0.0
+    while len(house.owners()) < 6:
+        house.run(0.5)
+        seconds += 0.5
+    assert sorted(set(house.owners().values())) == ["p0", "p2"]
+    return seconds
+
+
+def test_with_auto_no_one_waits_for_a_worker_whose_tasks_find_their_state_at_another():
+    """All tasks come to a worker that reads their disks. If one of them cannot, for balance, they all wait, as they do elsewhere."""
+    assert auto(["rack-1", "rack-1", "rack-1"]) <= 0.5
+    assert auto(["rack-1", "rack-1", "rack-2"]) == 10.0
+    assert auto(["rack-1", "rack-2", "rack-1"]) == 10.0
+    assert auto(["", "", ""]) == 10.0
+
+
+def test_with_auto_the_last_worker_is_waited_for_and_gets_its_tasks_back():
+    """There is nobody else. What comes in its place takes over at once, if it reads the same disk."""
+    house = House(grace_auto=True)
+    one = house.worker("p1", location="rack-1")
+    house.run(3)
+    version = house.state.model.version
+    house.leave(one)
+    again = house.worker("p1", process="later", location="rack-1")
+    house.run(3)
+    assert (house.state.model.version, len(again.tasks)) == (version, 4)
+    house.leave(again)
+    other = house.worker("p2", location="rack-1")
+    house.run(1)
+    assert len(other.tasks) == 4
+
+
+def test_with_auto_a_placement_that_fails_makes_them_wait():
+    """It is asked again when the grace is over, and says what is wrong."""
+
+    def moody(tasks, locality, processors, previous):
+        if len(processors) == 1:
+            raise ValueError("not for one")
+        return place(tasks, locality, processors, previous)
+
+    house = House(grace_auto=True)
+    one = house.worker("p1", plan(placer=moody), location="rack-1")
+    two = house.worker("p2", plan(placer=moody), location="rack-1")
+    house.run(3)
+    house.leave(two)
+    house.run(5)
+    assert len(one.tasks) == 2
+    assert any("not for one" in note.text for note in one.notes)
+
+
 def test_no_one_waits_for_one_who_was_found_dead_by_silence():
     """Silence was wait enough."""
     house = House(grace_s=1000.0)

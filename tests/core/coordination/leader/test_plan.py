@@ -24,6 +24,14 @@ def test_dynamic_settings_change_the_waits_at_once():
     assert (changed.stall_s, changed.answer_kept_ms, changed.grace_s, changed.session_s) == (60.0, 2000, 0.0, 6.0)
 
 
+def test_the_grace_may_be_left_to_the_leader():
+    """Who is waited for then waits as long as by default."""
+    changed = overridden(Timing(grace_s=3.0), {"placement.rejoin-grace": SetConfig("placement.rejoin-grace", "auto")})
+    assert (changed.grace_s, changed.grace_auto) == (10.0, True)
+    again = overridden(changed, {"placement.rejoin-grace": SetConfig("placement.rejoin-grace", "3s")})
+    assert again == Timing(grace_s=3.0)
+
+
 def test_a_leader_takes_what_the_table_says_and_its_own_flags_win():
     """A flag of the worker that leads stands before the override, as for every setting."""
     values = {name: SetConfig(name, "77s") for name, parts in TAKEN_BY.items() if "leader" in parts}
