@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headgate.agents.operators.base.stateless import UserCodeError
     from headgate.agents.process.calls import drain, drains, metadata, pause, resume, scale, start, stop, withdraw
     from headgate.agents.process.inside import HostedWorker, run, running
+    from headgate.agents.process.queries import CommittedValue, QueriedTable, query
     from headgate.agents.records.columns.batch import Batch, ColumnBatch
     from headgate.agents.records.values.record import Record
     from headgate.agents.records.values.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
@@ -69,6 +70,7 @@ __all__ = [
     "Choice",
     "ColumnBatch",
     "ColumnStream",
+    "CommittedValue",
     "Context",
     "DataError",
     "DeclarationError",
@@ -76,6 +78,7 @@ __all__ = [
     "Expression",
     "HeadgateError",
     "HostedWorker",
+    "QueriedTable",
     "Record",
     "RowsRefused",
     "Serde",
@@ -125,6 +128,7 @@ __all__ = [
     "protobuf",
     "published",
     "quantile",
+    "query",
     "raw",
     "reduce",
     "resume",
@@ -155,6 +159,7 @@ _FROM = {
     "agents.cli.printed": "output_schema",
     "agents.process.calls": "drain drains metadata pause resume scale start stop withdraw",
     "agents.process.inside": "HostedWorker run running",
+    "agents.process.queries": "CommittedValue QueriedTable query",
     "agents.job.declare.declared_table": "Table",
     "agents.operators.base.stateless": "UserCodeError",
     "agents.records.columns.batch": "Batch ColumnBatch",

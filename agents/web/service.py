@@ -5,6 +5,7 @@
     /api/model    the job model                             /readyz    200 once its tasks run; 503 before that, and from the
     /api/config   settings and where they come from                    start of a drain, a stop or a leave
     /api/tables   tables and their rows                     /api/batches   batches, and the state of Spark
+    /api/query    keys of tables, whichever worker has them
 
 Promises: no page changes anything. Secrets are masked. The port is bound before the worker starts, so the worker can announce its address.
 Who may read is decided in `door`.
@@ -17,7 +18,6 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from aiohttp.web import SockSite
 from faust.web.drivers.aiohttp import Web
 from faust.web.views import View
 
@@ -28,6 +28,8 @@ from ..status import documents
 from ..status.batches import batches
 from ..worker.load.health import readiness
 from .door import PageDoor, keeper
+from .queries import MEANT_FOR, Queries, QueryAnswer
+from .quick import QuickFront, QuickSite
 from .stuck import Stuck
 from .tables import Elsewhere, table_document
 
@@ -48,8 +50,10 @@ class _Web(Web):
     def _enabled_blueprints(self) -> list[Any]:
         return []
 
+    front: QuickFront
+
     def _create_site(self) -> Any:
-        return SockSite(self._runner, self.bound, shutdown_timeout=1.0)
+        return QuickSite(self._runner, self.bound, self.front)
 
 
 class Page:
@@ -64,6 +68,13 @@ class Page:
         self._socket: socket.socket | None = None
         self._web: _Web | None = None
         self._stuck: Stuck | None = None
+        self._queries: Queries | None = None
+
+    @property
+    def queries(self) -> Queries:
+        """What answers questions about tables."""
+        assert self._queries is not None
+        return self._queries
 
     @property
     def url(self) -> str:
@@ -94,8 +105,9 @@ class Page:
         """Start to serve."""
         assert self._socket is not None, "call bind() first"
         self.worker, self.configuration = worker, configuration
+        self._queries = Queries(worker, self._door.token)
         web = self._web = _Web(worker.app)
-        web.bound = self._socket
+        web.bound, web.front = self._socket, QuickFront(self._door, self._queries)
         web.web_app.middlewares.append(keeper(self._door, lambda status, why: web.text(f"{why}\n", status=status)))
         for pattern, view in VIEWS.items():
             made = view(worker.app, web)
@@ -119,6 +131,8 @@ class Page:
         web, self._web = self._web, None
         if web is not None:
             await web.stop()
+        if self._queries is not None:
+            await self._queries.stop()
         if self._socket is not None:
             self._socket.close()
 
@@ -178,6 +192,27 @@ class TablesPage(_View):
             return self.document({"error": error.what, "remedy": error.remedy}, 400)
 
 
+class QueryPage(_View):
+    """Keys and rows of tables, from whichever worker has them."""
+
+    async def get(self, request: Any, table: str = "", key: str = "", **_: Any) -> Any:
+        """The row of a key, a page of rows, or the tables that can be asked."""
+        queries, meant = self.page.queries, request.headers.get(MEANT_FOR, "")
+        if not table:
+            return self._answer(queries.listed())
+        if not key:
+            return self._answer(await queries.page(table, request.query))
+        return self._answer(await queries.key(table, key, request.query, meant))
+
+    async def post(self, request: Any, table: str = "", key: str = "", **_: Any) -> Any:
+        """The rows of a batch of keys, or a page of rows."""
+        meant = request.headers.get(MEANT_FOR, "")
+        return self._answer(await self.page.queries.post(table, await request.read(), meant))
+
+    def _answer(self, answer: QueryAnswer) -> Any:
+        return self.web.bytes(answer.body, content_type="application/json", status=answer.status)
+
+
 class BatchesPage(_View):
     async def get(self, request: Any, **_: Any) -> Any:
         """The batches of the tasks in this process."""
@@ -215,6 +250,9 @@ VIEWS: dict[str, type[_View]] = {
     "/api/tables": TablesPage,
     "/api/tables/{table}": TablesPage,
     "/api/tables/{table}/{key:.*}": TablesPage,
+    "/api/query": QueryPage,
+    "/api/query/{table}": QueryPage,
+    "/api/query/{table}/{key:.*}": QueryPage,
     "/api/batches": BatchesPage,
     "/metrics": Metrics,
     "/livez": Live,

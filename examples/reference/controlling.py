@@ -19,6 +19,22 @@ def metadata(bootstrap: str) -> None:
     assert sales.get("assignments", "Partition 0") is not None
 
 
+def query(bootstrap: str) -> None:
+    """query, QueriedTable, QueriedTable.get, QueriedTable.get_many, QueriedTable.scan, CommittedValue, CommittedValue.found"""
+
+    async def program() -> None:
+        async with hg.query("sales", "agg-n", bootstrap=bootstrap) as counts:
+            found = await counts.get("a")
+            assert found.value == {"n": 1}
+            assert found.task == "Partition 0"
+            assert found.commit is not None
+            assert found.age_s >= 0
+            assert [one.found for one in await counts.get_many(["a", "zoe"])] == [True, False]
+            assert [row.key async for row in counts.scan(prefix="a", limit=10)] == ["a"]
+
+    asyncio.run(program())
+
+
 def pause_and_resume(bootstrap: str) -> None:
     """pause, resume"""
     assert hg.pause("sales", stream="orders", bootstrap=bootstrap).state == "done"

@@ -130,9 +130,11 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/worker": "agents/worker/load agents/registry agents/sinks agents/runtime agents/coordinator agents/broker agents/kafka "
         "agents/state agents/job agents/port",
         "agents/worker/load": "agents/runtime agents/coordinator agents/port",
-        "agents/process": "agents/worker agents/runtime agents/coordinator agents/broker agents/kafka agents/state agents/job agents/port",
+        "agents/queries": "agents/state agents/job agents/records",
+        "agents/process": "agents/queries agents/worker agents/runtime agents/coordinator agents/broker agents/kafka agents/state "
+        "agents/job agents/port",
         "agents/status": "agents/worker agents/process agents/runtime",
-        "agents/web": "agents/status agents/worker agents/process agents/state",
+        "agents/web": "agents/status agents/worker agents/process agents/queries agents/runtime agents/state agents/records",
         "agents/cli": "agents/process agents/kafka",
         "agents/cli/see": "agents/cli agents/web agents/status agents/process agents/worker agents/coordinator agents/kafka",
         "agents/cli/steer": ".see agents/cli agents/status agents/process agents/kafka agents/job agents/port",

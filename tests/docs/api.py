@@ -91,6 +91,7 @@ PARTS = (
         "examples, `bootstrap` is the address of a broker.", (
         "metadata", "pause", "resume", "scale", "drain", "drains", "start", "stop", "withdraw", "output_schema",
         "run", "running", "HostedWorker", *_members("HostedWorker", "processor tasks ended"),
+        "query", "QueriedTable", *_members("QueriedTable", "get get_many scan"), "CommittedValue", "CommittedValue.found",
     )),
     Part("testing", "Testing", "See [Testing](../../testing.md).", (
         "testing", "testing.Driver",

@@ -1,0 +1,300 @@
+"""Asks a running job for the state of its tables, from any program: `hg.query("sales", "spent")`.
+
+It finds the workers in the coordinator stream, or at the addresses that it is given, and asks one of them; that one asks the owners of the
+keys (`web.queries`). While a task moves, restores, or its worker has died, it reads on in the stream and asks again, until the deadline.
+
+Promises: a value was committed, and the answer says by which commit of which task, and how old that is. A key is absent only if every task
+that may have it has said so; what could not be asked within the deadline is an error that names the task and what to do. Nothing is
+written, and no group is joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from urllib.parse import quote
+
+import orjson
+
+from ...core.coordination.metadata import LOCALITY, stored
+from ...core.errors import DataError, EnvironmentFault, HeadgateError, NotFound
+from ...core.names import JobName, Topics
+from ...core.settings import duration_ms
+from ..queries.json_keys import form_of, is_plain, key_of
+from .configuration import CommandLine, configure
+from .reading import Follower, following
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+TIMEOUT_S = 10.0
+"""How long a question waits for the task that answers it, by default."""
+TRY_S = 5.0
+"""How long one worker may take."""
+PAUSE_S = 0.1
+AT_ONCE = 1_000
+"""The most keys of one request."""
+PAGE = 500
+
+
+class StateAway(EnvironmentFault):
+    """No worker could answer within the deadline. `task`: the task that was to be asked; empty if no worker could be reached.
+    `state`: `moving`, `restoring`, `failed` or `unreachable`."""
+
+    def __init__(self, what: str, *, remedy: str = "", task: str = "", state: str = "unreachable") -> None:
+        super().__init__(what, remedy=remedy)
+        self.task = task
+        self.state = state
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedValue:
+    """What was committed of a key.
+
+    `value` is None if there is no row: then `task` is empty where several tasks were asked. `commit` is the position of the task's log
+    behind its last commit, and `age_s` how long ago its worker last knew that nothing newer was committed. Of several tasks that have no
+    row they are the least and the greatest.
+    """
+
+    key: Any
+    value: Any
+    task: str
+    commit: int | None
+    age_s: float
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a row."""
+        return self.value is not None
+
+
+class QueriedTable:
+    """A table of a running job, read from outside; see `query`. One may be used by many coroutines at the same time."""
+
+    def __init__(
+        self, job: str, table: str, *, bootstrap: str, urls: Sequence[str], token: str, timeout_s: float
+    ) -> None:
+        self._job, self._table = job, table
+        self._bootstrap, self._token = bootstrap, token
+        self._timeout_s = timeout_s
+        self._given = [url.rstrip("/") for url in urls]
+        self._urls: list[str] = []
+        self._turn = itertools.count(random.randrange(1 << 16))
+        self._stack = contextlib.AsyncExitStack()
+        self._session: ClientSession | None = None
+        self._follower: Follower | None = None
+        self._reading = asyncio.Lock()
+        self._plain = False
+
+    # ------------------------------------------------------------------------------------------------------------------ asking
+
+    async def get(self, key: Any, *, task: str = "") -> CommittedValue:
+        """The value of a key. `task`: ask only this task, for a table in which several have rows of the same key.
+
+        >>> async with hg.query("sales", "spent") as spent:
+        ...     (await spent.get("ann")).value
+        """
+        (found,) = await self.get_many([key], task=task)
+        return found
+
+    async def get_many(self, keys: Sequence[Any], *, task: str = "") -> list[CommittedValue]:
+        """The values of keys, in their order: one request for each thousand.
+
+        >>> [one.value for one in await spent.get_many(["ann", "ben"])]
+        """
+        found: list[CommittedValue] = []
+        for start in range(0, len(keys), AT_ONCE):
+            some = keys[start : start + AT_ONCE]
+            request: dict[str, Any] = {"keys": list(map(form_of, some)), **({"task": task} if task else {})}
+            answer = await self._post(request)
+            commits = answer["commits"]
+            marks = [_mark(one) for one in commits]
+            absent = marks[0] if len(marks) == 1 else _together(commits)
+            for key, value, at in zip(some, answer["values"], answer["at"], strict=True):
+                of = absent if at is None else marks[at]
+                found.append(CommittedValue(key, value, of.task, of.commit, of.age_s))
+        return found
+
+    async def scan(
+        self, *, prefix: Any = None, limit: int | None = None, task: str = ""
+    ) -> AsyncIterator[CommittedValue]:
+        """All rows, or those whose keys begin with a text or with the first parts of a tuple: task by task, of each in the order of keys.
+
+        Each page of rows is of one commit of its task; between two pages the task goes on.
+
+        >>> async for row in spent.scan(prefix="an", limit=100):
+        ...     print(row.key, row.value)
+        """
+        request: dict[str, Any] = {"task": task} if task else {}
+        if prefix is not None:
+            request["prefix"] = form_of(prefix)
+        left = limit
+        while left is None or left > 0:
+            answer = await self._post({"scan": {**request, "limit": PAGE if left is None else min(PAGE, left)}})
+            mark = _mark(answer["commit"])
+            for form, value in answer["rows"]:
+                yield CommittedValue(form if self._plain else key_of(form), value, mark.task, mark.commit, mark.age_s)
+            if answer["next"] is None:
+                return
+            request["after"] = answer["next"]
+            left = None if left is None else left - len(answer["rows"])
+
+    # -------------------------------------------------------------------------------------------------------------- the block
+
+    async def __aenter__(self) -> Self:
+        """Find the workers, and ask one whether the table can be asked."""
+        import aiohttp
+
+        async with contextlib.AsyncExitStack() as stack:
+            configuration = configure(CommandLine(bootstrap=self._bootstrap), need_broker=not self._given)
+            token = self._token or str(configuration.value("web.token"))
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            limit = aiohttp.ClientTimeout(total=TRY_S)
+            self._session = await stack.enter_async_context(aiohttp.ClientSession(timeout=limit, headers=headers))
+            if not self._given:
+                topics = Topics(JobName.parse(self._job), str(configuration.value("topic.prefix")))
+                self._follower = await stack.enter_async_context(following(configuration.client, topics))
+            self._stack = stack.pop_all()
+        try:
+            await self._refresh()
+            answer = await self._ask("GET", "/api/query", None)
+            known = {one["table"]: one for one in answer["tables"]}
+            if self._table not in known:
+                await self._post({"keys": [""]})  # whoever is asked for it says why it cannot be
+                raise NotFound(f"the job has no table '{self._table}'", remedy=f"it has {', '.join(known)}")
+            self._plain = is_plain(known[self._table]["keys"])
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connections."""
+        await self._stack.aclose()
+
+    # --------------------------------------------------------------------------------------------------------------- requests
+
+    async def _post(self, request: dict[str, Any]) -> dict[str, Any]:
+        body = orjson.dumps(request, option=orjson.OPT_NON_STR_KEYS)
+        return await self._ask("POST", f"/api/query/{quote(self._table, safe='')}", body)
+
+    async def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        """The answer of a worker. While it is known that another one may answer soon, asks again until the deadline."""
+        give_up = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return await self._once(method, path, body)
+            except StateAway as error:
+                if error.state == "failed" or time.monotonic() >= give_up:
+                    raise
+            await self._wait()
+
+    async def _once(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        """Ask the next worker; one that cannot be reached is left out until the stream says who is there."""
+        import aiohttp
+
+        if self._session is None or self._session.closed:
+            raise HeadgateError("this table is not open", remedy="async with hg.query(job, table) as table: …")
+        if not self._urls:
+            raise StateAway(
+                f"no worker of {self._job} serves its pages",
+                remedy="start one with `headgate run`, and see `headgate status`",
+            )
+        url = self._urls[next(self._turn) % len(self._urls)]
+        try:
+            async with self._session.request(method, f"{url}{path}", data=body) as response:
+                status, data = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._urls = [one for one in self._urls if one != url]
+            raise StateAway(
+                f"the worker at {url} does not answer ({type(error).__name__})",
+                remedy="`headgate status` shows whether it lives; its web.host must be one that can be reached from here",
+            ) from error
+        if status == 401:
+            raise EnvironmentFault(f"the worker at {url} rejects the token", remedy="give its web.token with token=")
+        return _document(url, status, data)
+
+    async def _wait(self) -> None:
+        """Wait for news: of the coordinator stream, or else a moment."""
+        if self._follower is None:
+            await asyncio.sleep(PAUSE_S)
+        else:
+            async with self._reading:
+                await self._follower.more()
+        await self._refresh()
+
+    async def _refresh(self) -> None:
+        """The workers that are there, according to the stream."""
+        if self._follower is None:
+            self._urls = list(self._given)
+            return
+        async with self._reading:
+            state = await self._follower.to_end()
+        self._urls = [one["url"] for one in stored(state, LOCALITY).values() if one["url"]]
+
+
+def query(
+    job: str,
+    table: str,
+    *,
+    bootstrap: str = "",
+    url: str | Sequence[str] = (),
+    token: str = "",
+    timeout: float | str = TIMEOUT_S,
+) -> QueriedTable:
+    """A table of a running job, for other programs: `get`, `get_many` and `scan` what is committed. Use it with `async with`.
+
+    >>> async with hg.query("sales", "spent") as spent:
+    ...     found = await spent.get("ann")
+    ...     print(found.value, found.commit, found.age_s)
+
+    The workers are found through Kafka, or at `url`, the address of one worker's pages or several, without it. `token`: their `web.token`.
+    `timeout`: how long a question waits while its task moves, restores, or is taken over from a worker that has died; then it raises.
+    """
+    urls = [url] if isinstance(url, str) else list(url)
+    return QueriedTable(job, table, bootstrap=bootstrap, urls=urls, token=token, timeout_s=duration_ms(timeout) / 1000)
+
+
+_KINDS = {400: DataError, 404: NotFound, 409: DataError}
+
+
+def _document(url: str, status: int, data: bytes) -> dict[str, Any]:
+    """What a worker has answered. Raises what it refuses."""
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or (status != 200 and "error" not in found):
+        raise StateAway(f"{url} answers {status}, and not as a worker does", remedy="check the address")
+    document = cast("dict[str, Any]", found)
+    if status == 200:
+        return document
+    if status == 503:
+        task, state = document.get("task", ""), document.get("state", "moving")
+        raise StateAway(document["error"], remedy=document["remedy"], task=task, state=state)
+    raise _KINDS.get(status, HeadgateError)(document["error"], remedy=document.get("remedy", ""))
+
+
+class _Mark(NamedTuple):
+    """The commit that a value is of."""
+
+    task: str
+    commit: int | None
+    age_s: float
+
+
+def _mark(commit: dict[str, Any]) -> _Mark:
+    return _Mark(commit["task"], commit["commit"], commit["age_ms"] / 1000)
+
+
+def _together(commits: Sequence[dict[str, Any]]) -> _Mark:
+    """Of no single task, the least commit and the greatest age."""
+    positions = [one["commit"] for one in commits]
+    least = None if None in positions else min(positions, default=None)
+    return _Mark("", least, max((one["age_ms"] for one in commits), default=0) / 1000)

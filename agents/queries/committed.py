@@ -1,0 +1,120 @@
+"""What is committed of a task's table, for others: read from its store, never from what waits for a commit.
+
+    part.read(keys) -> values in JSON, None for a key without a row; part.at() says of which commit
+
+Promises:
+
+- A value that a crash could take back is never given: the store has only what a commit has made durable. `at()` of the same turn of the
+  loop names that commit by the task log's position behind it.
+- A row that has expired, or that was written under an earlier schema, is read as the task would read it.
+- The age is how long ago the store was last known to stand at the end of its task's log, by this worker's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+import msgspec
+import orjson
+
+from ..state.store import Store
+from ..state.table import Table
+from .json_keys import after_prefix
+from .queryable import Queryable
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMark:
+    """The commit that an answer is of."""
+
+    task: str
+    position: int | None
+    """The task log's position behind its last commit; None before the first."""
+    age_ms: int
+
+
+class CommittedPart:
+    """One task's part of a table."""
+
+    def __init__(self, task: str, store: Store, table: Table[Any, Any], asked: Queryable) -> None:
+        self.task = task
+        self._store = store
+        self._table = table
+        self._asked = asked
+
+    def at(self, now_ms: int) -> CommitMark:
+        """The commit of what is read now."""
+        meta = self._store.meta
+        followed = meta.followed_until_ms
+        return CommitMark(self.task, meta.position, 0 if followed is None else max(0, now_ms - followed))
+
+    def read(self, keys: Sequence[bytes]) -> list[orjson.Fragment | None]:
+        """The values of encoded keys, in JSON; None for a key without a row."""
+        return self._values(self._store.get_many(self._asked.name, keys))
+
+    def rows(self, prefix: bytes, after: bytes | None) -> Iterator[tuple[bytes, orjson.Fragment]]:
+        """The rows whose keys begin so, behind a key, in the order of the bytes of keys; as of the moment in which the first is taken."""
+        low = prefix if after is None else max(prefix, after + b"\x00")
+        stored = self._store.range(self._asked.name, low or None, after_prefix(prefix))
+        while some := list(islice(stored, 100)):
+            for (key, _), value in zip(some, self._values([data for _, data in some]), strict=True):
+                if value is not None:
+                    yield key, value
+
+    def _values(self, raw: Sequence[bytes | None]) -> list[orjson.Fragment | None]:
+        head = self._table.head
+        if self._asked.spliced:
+            size, fragment = len(head), orjson.Fragment
+            return [
+                None if data is None else fragment(data[size:]) if data.startswith(head) else self._slowly(data)
+                for data in raw
+            ]
+        return [None if data is None else self._slowly(data) for data in raw]
+
+    def _slowly(self, data: bytes) -> orjson.Fragment | None:
+        value = self._table.read(data)
+        if value is None:
+            return None
+        finish = self._asked.finish
+        return orjson.Fragment(as_json(value if finish is None else finish(value)))
+
+
+def as_json(value: Any) -> bytes:
+    """A value in JSON: bytes are `{"bytes": "01ff"}`, structs and dataclasses their fields, and what JSON has no form for is its text.
+
+    >>> as_json({"at": b"\\x01", "n": 2**70})
+    b'{"at":{"bytes":"01"},"n":1180591620717411303424}'
+    """
+    try:
+        return orjson.dumps(value, default=_part, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # a number of more than 64 bits
+        return orjson.dumps(_spelled(value), default=_part, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _part(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"bytes": bytes(value).hex()}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=str)
+    if isinstance(value, set | frozenset | tuple):
+        return list(cast("Iterable[Any]", value))
+    if hasattr(value, "to_pylist"):  # an Arrow table
+        return value.to_pylist()
+    return str(value)
+
+
+def _spelled(value: Any) -> Any:
+    """The same with the digits of whole numbers that orjson refuses."""
+    if type(value) is int:
+        return value if -(1 << 63) <= value < 1 << 64 else orjson.Fragment(str(value))
+    if isinstance(value, msgspec.Struct):
+        value = _part(value)
+    if isinstance(value, dict):
+        fields = cast("dict[Any, Any]", value)
+        return {name: _spelled(one) for name, one in fields.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(one) for one in cast("Iterable[Any]", value)]
+    return value

@@ -1,0 +1,439 @@
+"""Answers questions about tables over HTTP, whichever worker is asked.
+
+    GET  /api/query                       the tables that can be asked
+    GET  /api/query/{table}/{key}         one key, which stands as text
+    GET  /api/query/{table}?prefix=&limit=&after=      a page of rows, task by task
+    POST /api/query/{table}               {"keys": […]} or {"scan": {"prefix": …, "limit": …, "after": …}}
+
+A worker reads the tasks that it runs, and asks the workers of the others. It relays instead of redirecting: the keys of a batch are with
+several workers, a table whose keys anybody placed is asked of all, the other workers may not be reachable for who asks, and a client gives
+its token to no second address. A request that was relayed once is not relayed again: it names the incarnation that it is meant for, and
+whoever else gets it refuses.
+
+Promises: values are committed ones, and the answer says of which commit of which task. No row (`"found": false`, or null in a batch) means
+that every task that may have the key has said so. What is not known is an error with its remedy: 400 what cannot be asked, 404 no such
+table, 409 a key that several tasks have, 503 a task that no worker can answer for now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from ...core.errors import DataError, HeadgateError, NotFound, StoreUnreadable
+from ..queries.committed import CommitMark
+from ..queries.json_keys import decoded, encoded, encoded_text, prefix_bytes
+from ..queries.queryable import Queryable
+from .query_parts import QueryParts, TaskOwner, TaskUnserved, spread
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+    from ..worker.worker import Worker
+
+MOST_KEYS = 1_000
+"""The most keys of one request, which is answered in one turn of the worker's loop."""
+MOST_ROWS = 1_000
+RELAY_S = 5.0
+"""How long another worker may take."""
+MEANT_FOR = "X-Headgate-Incarnation"
+"""The header of a relayed request: the incarnation that is asked."""
+OK, WRONG, MISSING, AMBIGUOUS, AWAY = 200, 400, 404, 409, 503
+
+
+class SeveralTasks(DataError):
+    """A key is in more than one task, because the job's own functions have put it there."""
+
+
+class QueryAnswer(NamedTuple):
+    """Status and body of an answer."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class FoundKeys:
+    """What is known of the keys of one request so far."""
+
+    values: list[Any]
+    at: list[int | None]
+    """By key: the number of the commit that its value is of."""
+    commits: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def add(self, numbers: Sequence[int], values: Sequence[Any], commit: dict[str, Any], table: Queryable) -> None:
+        """The answer of one task, for the keys with these numbers."""
+        place = len(self.commits)
+        self.commits.append(commit)
+        own, at = self.values, self.at
+        for number, value in zip(numbers, values, strict=True):
+            if value is None:
+                continue
+            if at[number] is not None:
+                tasks = f"{self.commits[cast('int', at[number])]['task']} and {commit['task']}"
+                raise SeveralTasks(
+                    f"table {table.name}: {tasks} have a row of the same key, each its own",
+                    remedy="name the one that is meant with task=, or let the job put .repartition(…) before the step that writes it",
+                )
+            own[number], at[number] = value, place
+
+
+class RelayedKeys(msgspec.Struct, gc=False):
+    """The answer of another worker to a batch; its values stay JSON."""
+
+    values: list[msgspec.Raw]
+    at: list[int | None]
+    commits: list[dict[str, Any]]
+
+
+class RelayedRows(msgspec.Struct, gc=False):
+    """The same for a page of rows."""
+
+    rows: list[tuple[Any, msgspec.Raw]]
+    commit: dict[str, Any]
+    next: str | None
+
+
+_READ_KEYS = msgspec.json.Decoder(RelayedKeys).decode
+_READ_ROWS = msgspec.json.Decoder(RelayedRows).decode
+
+
+class Queries:
+    """Answers for one worker. `token`: what it says to other workers of the job."""
+
+    def __init__(self, worker: Worker, token: str = "") -> None:
+        self._worker = worker
+        self._token = token
+        self._session: ClientSession | None = None
+        self.parts = QueryParts(worker)
+        self.asked = 0
+        """Requests that were answered, whatever with."""
+
+    async def stop(self) -> None:
+        """Close the connections to other workers."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    # --------------------------------------------------------------------------------------------------------------- requests
+
+    def at_once(self, table: str, key: str, query: Mapping[str, str], meant: str) -> QueryAnswer | None:
+        """The answer for one key, if this worker has all tasks that must be asked; otherwise None."""
+        try:
+            self._for_me(meant)
+            asked = self.parts.table(table)
+            raw = encoded_text(table, asked.key, key)
+            tasks = _tasks(query)
+            wanted = spread(self.parts, asked, [raw], tasks)
+            if not all(map(self.parts.has, wanted)):
+                return None
+            found = self._here(asked, [raw], wanted)
+        except HeadgateError as error:
+            return failure(error)
+        return QueryAnswer(OK, _one(asked, raw, found))
+
+    def batch_at_once(self, table: str, body: bytes, meant: str) -> QueryAnswer | None:
+        """The same for a batch of keys."""
+        try:
+            self._for_me(meant)
+            asked = self.parts.table(table)
+            request = _request(body)
+            if "keys" not in request:
+                return None
+            raw, tasks = self._keys(asked, request)
+            wanted = spread(self.parts, asked, raw, tasks)
+            if not all(map(self.parts.has, wanted)):
+                return None
+            found = self._here(asked, raw, wanted)
+        except HeadgateError as error:
+            return failure(error)
+        return QueryAnswer(OK, _many(asked, found))
+
+    async def key(self, table: str, key: str, query: Mapping[str, str], meant: str = "") -> QueryAnswer:
+        """The row of one key."""
+        try:
+            self._for_me(meant)
+            asked = self.parts.table(table)
+            raw = encoded_text(table, asked.key, key)
+            return QueryAnswer(OK, _one(asked, raw, await self._everywhere(asked, [raw], _tasks(query), bool(meant))))
+        except HeadgateError as error:
+            return failure(error)
+
+    async def post(self, table: str, body: bytes, meant: str = "") -> QueryAnswer:
+        """A batch of keys, or a page of rows."""
+        try:
+            self._for_me(meant)
+            asked = self.parts.table(table)
+            request = _request(body)
+            if "scan" in request:
+                return QueryAnswer(OK, await self._scan(asked, request["scan"], bool(meant)))
+            raw, tasks = self._keys(asked, request)
+            return QueryAnswer(OK, _many(asked, await self._everywhere(asked, raw, tasks, bool(meant))))
+        except HeadgateError as error:
+            return failure(error)
+
+    async def page(self, table: str, query: Mapping[str, str]) -> QueryAnswer:
+        """A page of rows; `prefix` is a text, or the first parts of a tuple in JSON."""
+        try:
+            asked = self.parts.table(table)
+            request: dict[str, Any] = {name: query[name] for name in ("after", "task") if name in query}
+            if "limit" in query:
+                request["limit"] = int(query["limit"]) if query["limit"].isdigit() else query["limit"]
+            if prefix := query.get("prefix", ""):
+                request["prefix"] = _prefix_of(prefix)
+            return QueryAnswer(OK, await self._scan(asked, request, False))
+        except HeadgateError as error:
+            return failure(error)
+
+    def listed(self) -> QueryAnswer:
+        """The tables that can be asked, the tasks and the workers."""
+        job = self.parts.job
+        tables = [
+            {
+                "table": one.name,
+                "kind": one.kind,
+                "keys": one.key.name,
+                "values": one.value.name,
+                "placed_by": "every task" if one.broadcast else one.stream or "unknown",
+            }
+            for one in self.parts.tables.values()
+        ]
+        tasks: list[dict[str, Any]] = []
+        for task in self.parts.tasks:
+            grant = job.held(task)
+            tasks.append({"task": task, "worker": None if grant is None else grant.processor})
+        return QueryAnswer(OK, orjson.dumps({"job": str(self._worker.job), "tables": tables, "tasks": tasks}))
+
+    def _for_me(self, meant: str) -> None:
+        if meant and meant != self._worker.incarnation:
+            raise TaskUnserved(
+                "the task",
+                "moving",
+                f"{meant} was asked, and this is {self._worker.incarnation or 'no worker yet'}",
+                "ask again",
+            )
+
+    def _keys(self, asked: Queryable, request: Mapping[str, Any]) -> tuple[list[bytes], list[str]]:
+        forms = request.get("keys")
+        if not isinstance(forms, list) or not 0 < len(cast("list[Any]", forms)) <= MOST_KEYS:
+            raise DataError(f'"keys" is no list of 1 to {MOST_KEYS} keys', remedy='like {"keys": ["ann", "ben"]}')
+        return encoded(asked.name, asked.key, cast("list[Any]", forms)), _tasks(request)
+
+    # ---------------------------------------------------------------------------------------------------------------- reading
+
+    def _here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]) -> FoundKeys:
+        """What this worker's tasks have; it must run all of these."""
+        found = FoundKeys([None] * len(keys), [None] * len(keys))
+        now_ms = self._worker.port.clock.now().wall
+        for task, numbers in wanted.items():
+            part = self.parts.part(task, asked)
+            picked = keys if len(numbers) == len(keys) else [keys[n] for n in numbers]
+            found.add(numbers, part.read(picked), self._commit(part.at(now_ms)), asked)
+        return found
+
+    def _commit(self, mark: CommitMark) -> dict[str, Any]:
+        me = self._worker.options.processor
+        return {"task": mark.task, "worker": me, "commit": mark.position, "age_ms": mark.age_ms}
+
+    async def _everywhere(
+        self, asked: Queryable, keys: list[bytes], tasks: Collection[str], relayed: bool
+    ) -> FoundKeys:
+        """What all tasks have that may have one of these keys."""
+        wanted = spread(self.parts, asked, keys, tasks)
+        here = {task: numbers for task, numbers in wanted.items() if relayed or self.parts.has(task)}
+        others: dict[TaskOwner, dict[str, list[int]]] = {}
+        away: list[TaskUnserved] = []
+        for task, numbers in wanted.items():
+            if task not in here:
+                try:
+                    others.setdefault(self.parts.owner(task), {})[task] = numbers
+                except TaskUnserved as error:
+                    away.append(error)
+        found = self._here(asked, keys, here)
+        answers = await asyncio.gather(
+            *(self._relay_keys(owner, asked, keys, wanted) for owner, wanted in others.items()), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, TaskUnserved):
+                away.append(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                for numbers, values, commit in answer:
+                    found.add(numbers, values, commit, asked)
+        lacking = {n for error in away for n in wanted.get(error.task, range(len(keys))) if found.at[n] is None}
+        if lacking:
+            raise away[0]
+        return found
+
+    async def _relay_keys(
+        self, owner: TaskOwner, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]
+    ) -> list[tuple[Sequence[int], Sequence[Any], dict[str, Any]]]:
+        """Ask another worker for its tasks; of each commit the keys, their values, and the commit."""
+        numbers = sorted({n for some in wanted.values() for n in some})
+        forms = [decoded(asked.key, keys[n]) for n in numbers]
+        request = {"keys": forms, "tasks": list(wanted)}
+        answer = _READ_KEYS(await self._relayed(owner, asked, request, next(iter(wanted))))
+        found: list[tuple[Sequence[int], Sequence[Any], dict[str, Any]]] = []
+        for place, commit in enumerate(answer.commits):
+            own = [i for i, at in enumerate(answer.at) if at == place]
+            values = [orjson.Fragment(bytes(answer.values[i])) for i in own]
+            found.append(([numbers[i] for i in own], values, commit))
+        return found
+
+    async def _relayed(self, owner: TaskOwner, asked: Queryable, request: dict[str, Any], task: str) -> bytes:
+        """The answer of another worker. Raises what it refuses, and `TaskUnserved` if it does not answer."""
+        import aiohttp
+
+        if self._session is None:
+            headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=RELAY_S), headers=headers)
+        url = f"{owner.url}/api/query/{quote(asked.name, safe='')}"
+        try:
+            async with self._session.post(
+                url, data=as_request(request), headers={MEANT_FOR: owner.incarnation}
+            ) as response:
+                status, body = response.status, await response.read()
+            if status == OK:
+                return body
+            answer = orjson.loads(body) if status in (WRONG, MISSING, AMBIGUOUS, AWAY) else {}
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            why = f"its worker {owner.processor} does not answer at {owner.url} ({type(error).__name__})"
+            raise TaskUnserved(
+                task, "unreachable", why, "ask again; `headgate status JOB` shows whether it lives"
+            ) from error
+        if status == 401:
+            why = f"its worker {owner.processor} rejects the token of this one"
+            raise TaskUnserved(task, "unreachable", why, "give all workers of a job the same web.token")
+        if status == AWAY and "state" in answer:
+            raise TaskUnserved(
+                answer.get("task", task), answer["state"], answer.get("why", answer["error"]), answer["remedy"]
+            )
+        if status not in _KINDS:
+            raise TaskUnserved(task, "unreachable", f"its worker {owner.processor} answers {status}", "ask again")
+        raise _KINDS[status](answer["error"], remedy=answer["remedy"])
+
+    # ------------------------------------------------------------------------------------------------------------------ pages
+
+    async def _scan(self, asked: Queryable, request: Any, relayed: bool) -> bytes:
+        """A page of rows of one task, and where the next page begins."""
+        limit = request.get("limit", 100) if isinstance(request, dict) else None
+        if not isinstance(limit, int) or not 0 < limit <= MOST_ROWS:
+            raise DataError(f'"limit" is no number from 1 to {MOST_ROWS}', remedy='like {"scan": {"limit": 100}}')
+        given = cast("dict[str, Any]", request)
+        tasks = _tasks(given)
+        self.parts.known(tasks)
+        prefix = prefix_bytes(asked.name, asked.key, given["prefix"]) if "prefix" in given else b""
+        every = tasks or self._scanned(asked)
+        task, after = _position(given.get("after"), every)
+        if not relayed and not self.parts.has(task):
+            owner = self.parts.owner(task)
+            answer = _READ_ROWS(await self._relayed(owner, asked, {"scan": {**given, "task": task}}, task))
+            rows = [[key, orjson.Fragment(bytes(value))] for key, value in answer.rows]
+            commit, following = answer.commit, answer.next
+        else:
+            rows, commit, following = self._rows_here(asked, task, prefix, after, limit)
+        if following is None and task != every[-1]:
+            following = f"{every[every.index(task) + 1]}|"
+        return _written({"table": asked.name, "rows": rows, "commit": commit, "next": following})
+
+    def _scanned(self, asked: Queryable) -> list[str]:
+        every = self.parts.tasks
+        if not every:
+            raise TaskUnserved("the job", "moving", "it has no tasks yet", "ask again when it runs")
+        return [next(filter(self.parts.has, every), every[0])] if asked.broadcast else every
+
+    def _rows_here(
+        self, asked: Queryable, task: str, prefix: bytes, after: bytes | None, limit: int
+    ) -> tuple[list[Any], dict[str, Any], str | None]:
+        part = self.parts.part(task, asked)
+        rows = list(islice(part.rows(prefix, after), limit))
+        commit = self._commit(part.at(self._worker.port.clock.now().wall))
+        last = f"{task}|{rows[-1][0].hex()}" if len(rows) == limit else None
+        return [[decoded(asked.key, key), value] for key, value in rows], commit, last
+
+
+_KINDS: Mapping[int, type[HeadgateError]] = {AMBIGUOUS: SeveralTasks, WRONG: DataError, MISSING: NotFound}
+
+
+def failure(error: HeadgateError) -> QueryAnswer:
+    """The answer that says an error."""
+    said: dict[str, Any] = {"error": error.what, "remedy": error.remedy}
+    if isinstance(error, TaskUnserved):
+        return QueryAnswer(AWAY, orjson.dumps({**said, "task": error.task, "state": error.state, "why": error.why}))
+    if isinstance(error, StoreUnreadable):
+        return QueryAnswer(AWAY, orjson.dumps({**said, "state": "moving"}))
+    status = next((number for number, kind in _KINDS.items() if isinstance(error, kind)), WRONG)
+    return QueryAnswer(status, orjson.dumps(said))
+
+
+def as_request(request: Any) -> bytes:
+    """A request as its body."""
+    return orjson.dumps(request, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _request(body: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"the request is no JSON: {error}", remedy='like {"keys": ["ann", "ben"]}') from error
+    if not isinstance(found, dict) or ("keys" in found) == ("scan" in found):
+        raise DataError('the request has neither "keys" nor "scan", or both', remedy='like {"keys": ["ann", "ben"]}')
+    return cast("dict[str, Any]", found)
+
+
+def _tasks(request: Mapping[str, Any]) -> list[str]:
+    """The tasks that a request names."""
+    named = request.get("tasks", [request["task"]] if request.get("task") else [])
+    if not isinstance(named, list) or not all(isinstance(one, str) for one in cast("list[Any]", named)):
+        raise DataError('"tasks" is no list of names', remedy='like {"tasks": ["Partition 0"]}')
+    return cast("list[str]", named)
+
+
+def _position(after: Any, every: Sequence[str]) -> tuple[str, bytes | None]:
+    """The task of the next page, and the key behind which it begins."""
+    if after is None:
+        return every[0], None
+    task, _, key = str(after).rpartition("|")
+    try:
+        if task not in every:
+            raise ValueError(f"no task {task!r}")
+        return task, bytes.fromhex(key) if key else None
+    except ValueError as error:
+        raise DataError(
+            f'"after" is {after!r:.80}, which no page has given', remedy='give what stood in "next"'
+        ) from error
+
+
+def _prefix_of(text: str) -> Any:
+    """A prefix in a path: a list in JSON is that of a tuple, all else is text."""
+    if text.startswith("["):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+    return text
+
+
+def _one(asked: Queryable, key: bytes, found: FoundKeys) -> bytes:
+    at = found.at[0]
+    commits = found.commits
+    said = {"table": asked.name, "key": decoded(asked.key, key), "found": at is not None, "value": found.values[0]}
+    if at is None and len(commits) != 1:
+        return _written({**said, "commits": commits})
+    return _written({**said, **commits[0 if at is None else at]})
+
+
+def _many(asked: Queryable, found: FoundKeys) -> bytes:
+    return _written({"table": asked.name, "values": found.values, "at": found.at, "commits": found.commits})
+
+
+_written = partial(orjson.dumps, option=orjson.OPT_NON_STR_KEYS)
