@@ -25,6 +25,9 @@ from ..state.table import Table
 from .json_keys import after_prefix
 from .queryable import Queryable
 
+TOGETHER = 100
+"""How many rows of a page are read at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
@@ -51,47 +54,61 @@ class CommittedPart:
         followed = meta.followed_until_ms
         return CommitMark(self.task, meta.position, 0 if followed is None else max(0, now_ms - followed))
 
-    def read(self, keys: Sequence[bytes]) -> list[orjson.Fragment | None]:
-        """The values of encoded keys, in JSON; None for a key without a row."""
+    def read(self, keys: Sequence[bytes]) -> list[Any]:
+        """The values of encoded keys, for `written`; None for a key without a row."""
         return self._values(self._store.get_many(self._asked.name, keys))
 
-    def rows(self, prefix: bytes, after: bytes | None) -> Iterator[tuple[bytes, orjson.Fragment]]:
+    def rows(self, prefix: bytes, after: bytes | None) -> Iterator[tuple[bytes, Any]]:
         """The rows whose keys begin so, behind a key, in the order of the bytes of keys; as of the moment in which the first is taken."""
         low = prefix if after is None else max(prefix, after + b"\x00")
         stored = self._store.range(self._asked.name, low or None, after_prefix(prefix))
-        while some := list(islice(stored, 100)):
+        while some := list(islice(stored, TOGETHER)):
             for (key, _), value in zip(some, self._values([data for _, data in some]), strict=True):
                 if value is not None:
                     yield key, value
 
-    def _values(self, raw: Sequence[bytes | None]) -> list[orjson.Fragment | None]:
-        head = self._table.head
+    def _values(self, raw: Sequence[bytes | None]) -> list[Any]:
+        head, size = self._table.head, len(self._table.head)
         if self._asked.spliced:
-            size, fragment = len(head), orjson.Fragment
+            fragment, read = orjson.Fragment, self._table.read
             return [
-                None if data is None else fragment(data[size:]) if data.startswith(head) else self._slowly(data)
-                for data in raw
+                None if data is None else fragment(data[size:]) if data.startswith(head) else read(data) for data in raw
             ]
-        return [None if data is None else self._slowly(data) for data in raw]
+        at = [n for n, data in enumerate(raw) if data is not None]
+        there = [data for data in raw if data is not None]
+        if all(data.startswith(head) for data in there):
+            found = self._asked.value.loads_many([data[size:] for data in there])
+            if found.bad:
+                raise found.bad[0][1]
+            values = found.values
+        else:
+            read = self._table.read
+            values = [read(data) for data in there]
+        return self._finished(len(raw), at, values)
 
-    def _slowly(self, data: bytes) -> orjson.Fragment | None:
-        value = self._table.read(data)
-        if value is None:
-            return None
+    def _finished(self, size: int, at: list[int], values: list[Any]) -> list[Any]:
+        """The values at their places, finished; those that have expired are none."""
         finish = self._asked.finish
-        return orjson.Fragment(as_json(value if finish is None else finish(value)))
+        if finish is not None and values:
+            values = finish(values)  # nothing of an aggregate expires
+        if len(at) == size:
+            return values
+        found: list[Any] = [None] * size
+        for place, value in zip(at, values, strict=True):
+            found[place] = value
+        return found
 
 
-def as_json(value: Any) -> bytes:
-    """A value in JSON: bytes are `{"bytes": "01ff"}`, structs and dataclasses their fields, and what JSON has no form for is its text.
+def written(document: Any) -> bytes:
+    """A document in JSON: bytes are `{"bytes": "01ff"}`, structs and dataclasses their fields, and what JSON has no form for is its text.
 
-    >>> as_json({"at": b"\\x01", "n": 2**70})
+    >>> written({"at": b"\\x01", "n": 2**70})
     b'{"at":{"bytes":"01"},"n":1180591620717411303424}'
     """
     try:
-        return orjson.dumps(value, default=_part, option=orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(document, default=_part, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:  # a number of more than 64 bits
-        return orjson.dumps(_spelled(value), default=_part, option=orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(_spelled(document), default=_part, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _part(value: Any) -> Any:

@@ -41,8 +41,8 @@ class Queryable:
     kind: str
     key: Serde[Any]
     value: Serde[Any]
-    finish: Callable[[Any], Any] | None = None
-    """What makes the result of a stored value; None: that is the result."""
+    finish: Callable[[list[Any]], list[Any]] | None = None
+    """What makes results of stored values; None: those are the results."""
     stream: str = ""
     """The stream whose partitions say in which task a key is; empty: that is not known."""
     broadcast: bool = False
@@ -70,7 +70,7 @@ def queryables(declared: Declared) -> dict[str, Queryable]:
         elif isinstance(step, AggregateStep):
             (spec,) = step.tables()
             stream = _stream(declared, step, spec.key)
-            found[step.name] = Queryable(step.name, AGGREGATE_OF, spec.key, spec.value, _result(step), stream)
+            found[step.name] = Queryable(step.name, AGGREGATE_OF, spec.key, spec.value, _results(step), stream)
     return dict(sorted(found.items()))
 
 
@@ -90,8 +90,8 @@ def refused(declared: Declared, table: str) -> HeadgateError:
     return NotFound(f"the job has no table '{table}'", remedy=offer(table, known) or "it has none that can be asked")
 
 
-def _result(step: AggregateStep) -> Callable[[Any], Any]:
-    return lambda states: step.plan.results([states])[0]
+def _results(step: AggregateStep) -> Callable[[list[Any]], list[Any]]:
+    return lambda states: step.plan.results(states)
 
 
 def _stream(declared: Declared, step: Step, key: Serde[Any]) -> str:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import quote
@@ -29,7 +28,7 @@ import msgspec
 import orjson
 
 from ...core.errors import DataError, HeadgateError, NotFound, StoreUnreadable
-from ..queries.committed import CommitMark
+from ..queries.committed import CommitMark, CommittedPart, written
 from ..queries.json_keys import decoded, encoded, encoded_text, prefix_bytes
 from ..queries.queryable import Queryable
 from .query_parts import QueryParts, TaskOwner, TaskUnserved, spread
@@ -114,8 +113,6 @@ class Queries:
         self._token = token
         self._session: ClientSession | None = None
         self.parts = QueryParts(worker)
-        self.asked = 0
-        """Requests that were answered, whatever with."""
 
     async def stop(self) -> None:
         """Close the connections to other workers."""
@@ -132,13 +129,10 @@ class Queries:
             asked = self.parts.table(table)
             raw = encoded_text(table, asked.key, key)
             tasks = _tasks(query)
-            wanted = spread(self.parts, asked, [raw], tasks)
-            if not all(map(self.parts.has, wanted)):
-                return None
-            found = self._here(asked, [raw], wanted)
+            found = self._all_here(asked, [raw], spread(self.parts, asked, [raw], tasks))
+            return None if found is None else QueryAnswer(OK, _one(asked, raw, found))
         except HeadgateError as error:
             return failure(error)
-        return QueryAnswer(OK, _one(asked, raw, found))
 
     def batch_at_once(self, table: str, body: bytes, meant: str) -> QueryAnswer | None:
         """The same for a batch of keys."""
@@ -149,13 +143,10 @@ class Queries:
             if "keys" not in request:
                 return None
             raw, tasks = self._keys(asked, request)
-            wanted = spread(self.parts, asked, raw, tasks)
-            if not all(map(self.parts.has, wanted)):
-                return None
-            found = self._here(asked, raw, wanted)
+            found = self._all_here(asked, raw, spread(self.parts, asked, raw, tasks))
+            return None if found is None else QueryAnswer(OK, _many(asked, found))
         except HeadgateError as error:
             return failure(error)
-        return QueryAnswer(OK, _many(asked, found))
 
     async def key(self, table: str, key: str, query: Mapping[str, str], meant: str = "") -> QueryAnswer:
         """The row of one key."""
@@ -229,14 +220,26 @@ class Queries:
 
     # ---------------------------------------------------------------------------------------------------------------- reading
 
-    def _here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]) -> FoundKeys:
-        """What this worker's tasks have; it must run all of these."""
-        found = FoundKeys([None] * len(keys), [None] * len(keys))
-        now_ms = self._worker.port.clock.now().wall
+    def _all_here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]) -> FoundKeys | None:
+        """What these tasks have; None if this worker cannot read all of them."""
+        parts: list[tuple[list[int], CommittedPart]] = []
         for task, numbers in wanted.items():
             part = self.parts.part(task, asked)
+            if part is None:
+                return None
+            parts.append((numbers, part))
+        found = FoundKeys([None] * len(keys), [None] * len(keys))
+        now_ms = self._worker.port.clock.now().wall
+        for numbers, part in parts:
             picked = keys if len(numbers) == len(keys) else [keys[n] for n in numbers]
             found.add(numbers, part.read(picked), self._commit(part.at(now_ms)), asked)
+        return found
+
+    def _here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]) -> FoundKeys:
+        """What these tasks have. Raises `TaskUnserved` if this worker cannot read one."""
+        found = self._all_here(asked, keys, wanted)
+        if found is None:
+            raise self.parts.unserved(next(task for task in wanted if not self.parts.has(task)))
         return found
 
     def _commit(self, mark: CommitMark) -> dict[str, Any]:
@@ -343,7 +346,7 @@ class Queries:
             rows, commit, following = self._rows_here(asked, task, prefix, after, limit)
         if following is None and task != every[-1]:
             following = f"{every[every.index(task) + 1]}|"
-        return _written({"table": asked.name, "rows": rows, "commit": commit, "next": following})
+        return written({"table": asked.name, "rows": rows, "commit": commit, "next": following})
 
     def _scanned(self, asked: Queryable) -> list[str]:
         every = self.parts.tasks
@@ -355,6 +358,8 @@ class Queries:
         self, asked: Queryable, task: str, prefix: bytes, after: bytes | None, limit: int
     ) -> tuple[list[Any], dict[str, Any], str | None]:
         part = self.parts.part(task, asked)
+        if part is None:
+            raise self.parts.unserved(task)
         rows = list(islice(part.rows(prefix, after), limit))
         commit = self._commit(part.at(self._worker.port.clock.now().wall))
         last = f"{task}|{rows[-1][0].hex()}" if len(rows) == limit else None
@@ -428,12 +433,9 @@ def _one(asked: Queryable, key: bytes, found: FoundKeys) -> bytes:
     commits = found.commits
     said = {"table": asked.name, "key": decoded(asked.key, key), "found": at is not None, "value": found.values[0]}
     if at is None and len(commits) != 1:
-        return _written({**said, "commits": commits})
-    return _written({**said, **commits[0 if at is None else at]})
+        return written({**said, "commits": commits})
+    return written({**said, **commits[0 if at is None else at]})
 
 
 def _many(asked: Queryable, found: FoundKeys) -> bytes:
-    return _written({"table": asked.name, "values": found.values, "at": found.at, "commits": found.commits})
-
-
-_written = partial(orjson.dumps, option=orjson.OPT_NON_STR_KEYS)
+    return written({"table": asked.name, "values": found.values, "at": found.at, "commits": found.commits})

@@ -114,11 +114,11 @@ class QueryParts:
     def _me(self) -> str:
         return self._worker.options.processor
 
-    def part(self, task: str, table: Queryable) -> CommittedPart:
-        """A task's part of a table, to be read at once. Raises `TaskUnserved`."""
+    def part(self, task: str, table: Queryable) -> CommittedPart | None:
+        """A task's part of a table, to be read at once; None if this worker cannot read the task."""
         actor = self._actor(task)
         if actor is None:
-            raise self.unserved(task)
+            return None
         store = actor.state.store
         assert store is not None, "tables lie in a store"
         return CommittedPart(task, store, actor.state.table(table.name), table)

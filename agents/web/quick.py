@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any, cast
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
 from weakref import WeakSet
 
@@ -26,35 +29,75 @@ MOST_HEAD, MOST_BODY = 8_192, 1 << 20
 REASON = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 409: b"Conflict", 503: b"Service Unavailable"}
 LEFT_TO_THE_SERVER = ("transfer-encoding", "content-encoding", "expect", "upgrade")
 MEANT = MEANT_FOR.lower()
+NOTHING: Mapping[str, str] = MappingProxyType({})
+READ = 1 << 16
+REMEMBERED = 256
+"""How many different headers are remembered, each at most so large as a head may be."""
+
+
+class QuickHead(NamedTuple):
+    """What the headers of a request say, all but its first line."""
+
+    length: int
+    """Of the body; -1: the server reads it."""
+    meant: str
+    closes: bool
+
+
+LEFT = QuickHead(-1, "", False)
 
 
 class QuickFront:
     """What the connections of a worker's page share."""
 
-    def __init__(self, door: PageDoor, queries: Queries) -> None:
+    def __init__(self, door: PageDoor, queries: Queries, served: Counter[int]) -> None:
+        """`served`: requests by status, which are counted with those of the server."""
         self.door = door
         self.queries = queries
+        self.served = served
         self.connections: WeakSet[QuickConnection] = WeakSet()
+        self.buffer = memoryview(bytearray(READ))
+        """Where any of them reads to; what was read is taken out at once."""
+        self._heads: dict[bytes, QuickHead] = {}
 
-    def answer(self, line: bytes, headers: dict[str, str], body: bytes) -> QueryAnswer | None:
-        """The answer, if there is one at once, and whoever asks may know it."""
+    def head(self, lines: bytes) -> QuickHead:
+        """What these headers say. A client sends the same ones again and again, so they are remembered."""
+        found = self._heads.get(lines)
+        if found is None:
+            if len(self._heads) >= REMEMBERED:
+                self._heads.clear()
+            found = self._heads[lines] = self._read(lines)
+        return found
+
+    def _read(self, lines: bytes) -> QuickHead:
+        headers: dict[str, str] = {}
+        for one in lines.split(b"\r\n"):
+            name, _, value = one.partition(b":")
+            headers.setdefault(name.decode("latin-1").lower(), value.strip().decode("utf-8", "surrogateescape"))
+        length = headers.get("content-length", "0")
+        ours = length.isascii() and length.isdigit() and len(length) <= 7 and int(length) <= MOST_BODY
+        if not ours or any(name in headers for name in LEFT_TO_THE_SERVER):
+            return LEFT
+        if self.door.refused(headers.get("host", ""), "/api/query", headers.get("authorization", "")) is not None:
+            return LEFT  # the server says why
+        return QuickHead(int(length), headers.get(MEANT, ""), headers.get("connection", "").lower() == "close")
+
+    def answer(self, line: bytes, head: QuickHead, body: bytes) -> QueryAnswer | None:
+        """The answer, if there is one at once."""
         method, target, version = line.split(b" ")
         path, _, query = target.partition(b"?")
         if version != b"HTTP/1.1" or not path.startswith(PATH):
             return None
-        if self.door.refused(headers.get("host", ""), "/api/query", headers.get("authorization", "")) is not None:
-            return None  # the server says why
         table, _, key = path[len(PATH) :].decode("latin-1").partition("/")
-        meant = headers.get(MEANT, "")
         if method == b"POST" and not key:
-            return self.queries.batch_at_once(unquote(table), body, meant)
+            return self.queries.batch_at_once(unquote(table), body, head.meant)
         if method == b"GET" and key:
-            asked = dict(parse_qsl(query.decode("latin-1"))) if query else {}
-            return self.queries.at_once(unquote(table), unquote(key), asked, meant)
+            asked = dict(parse_qsl(query.decode("latin-1"))) if query else NOTHING
+            return self.queries.at_once(unquote(table), unquote(key), asked, head.meant)
         return None
 
 
-class QuickConnection(asyncio.Protocol):
+class QuickConnection(asyncio.BufferedProtocol):
     """One connection, until it is handed to the server."""
 
     def __init__(self, front: QuickFront, server: Any) -> None:
@@ -70,6 +113,14 @@ class QuickConnection(asyncio.Protocol):
         found = self._transport.get_extra_info("socket")
         if found is not None and found.family != socket.AF_UNIX:
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read to."""
+        return self._front.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So much was read."""
+        self.data_received(bytes(self._front.buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Answer what can be answered, in order; hand over before what cannot."""
@@ -87,27 +138,22 @@ class QuickConnection(asyncio.Protocol):
             if len(data) > MOST_HEAD or not _may_be_ours(data):
                 self._hand_over(data)
             return 0
-        line, *rest = data[:end].split(b"\r\n")
-        headers: dict[str, str] = {}
-        for one in rest:
-            name, _, value = one.partition(b":")
-            headers.setdefault(name.decode("latin-1").lower(), value.strip().decode("utf-8", "surrogateescape"))
-        length = headers.get("content-length", "0")
-        unusual = line.count(b" ") != 2 or not _may_be_ours(line) or not (length.isascii() and length.isdigit())
-        if unusual or len(length) > 7 or int(length) > MOST_BODY or any(name in headers for name in LEFT_TO_THE_SERVER):
+        line, _, lines = data[:end].partition(b"\r\n")
+        head = self._front.head(lines) if line.count(b" ") == 2 and _may_be_ours(line) else LEFT
+        size = end + 4 + head.length
+        if head.length < 0:
             self._hand_over(data)
             return 0
-        size = end + 4 + int(length)
         if len(data) < size:
             return 0
-        answer = self._front.answer(line, headers, data[end + 4 : size])
+        answer = self._front.answer(line, head, data[end + 4 : size])
         if answer is None:
             self._hand_over(data)
             return 0
         assert self._transport is not None
-        closes = headers.get("connection", "").lower() == "close"
-        self._transport.write(_response(answer, closes=closes))
-        if closes:
+        self._front.served[answer.status] += 1
+        self._transport.write(_response(answer, closes=head.closes))
+        if head.closes:
             self._transport.close()
         return size
 

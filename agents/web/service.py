@@ -107,7 +107,7 @@ class Page:
         self.worker, self.configuration = worker, configuration
         self._queries = Queries(worker, self._door.token)
         web = self._web = _Web(worker.app)
-        web.bound, web.front = self._socket, QuickFront(self._door, self._queries)
+        web.bound, web.front = self._socket, QuickFront(self._door, self._queries, worker.sensor.requests)
         web.web_app.middlewares.append(keeper(self._door, lambda status, why: web.text(f"{why}\n", status=status)))
         for pattern, view in VIEWS.items():
             made = view(worker.app, web)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace as Bag
 from typing import Any
 
@@ -241,8 +242,8 @@ class Handed:
 
 
 def quick(d: Driver, door: PageDoor) -> tuple[QuickConnection, Connected, Handed]:
-    handed, transport = Handed(), Connected()
-    one = QuickConnection(QuickFront(door, Queries(asking(d))), lambda: handed)
+    handed, transport, served = Handed(), Connected(), Counter[int]()
+    one = QuickConnection(QuickFront(door, Queries(asking(d)), served), lambda: handed)
     one.connection_made(transport)  # type: ignore[arg-type]
     return one, transport, handed
 

@@ -1,0 +1,283 @@
+"""What questions about a table cost a worker that is fully loaded: single gets and batches over HTTP, in turn with nothing asked.
+
+    python -m bench queries [--quick] [--seconds 5] [--rounds 4] [--gets 1000] [--keys 20000] [--batch 500]
+
+- One worker, four tasks: rows are re-keyed, given to a function, counted and summed by key; 100,000 keys. Its input is in the topic before
+  it starts, so it works as fast as it can all the time.
+- `gets`: so many requests for one key each second, over 32 connections. `batches`: so many keys each second, in requests of so many.
+  Who asks is a process of its own. Between two turns with questions is one without.
+- What questions cost is the worker's CPU time that its records do not explain: they take as much of it each as in the turns around, without
+  questions. By so much of a core is a worker slower that has one core for itself. On a machine with other work, as here mostly, records a
+  second are those of the neighbours, too; both are printed.
+
+Prints a line for each turn; writes `bench/out/queries.json`. Wanted: all questions answered at their rate, for at most 10 % of a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+from confluent_kafka import Producer
+
+from headgate.agents.broker.broker import Broker
+
+from . import report
+from .rig import KEPT, Program, make_topic, scratch
+
+USERS = 100_000
+CONNECTIONS = 32
+MOST = 0.10
+JOB = """
+import os
+import headgate as hg
+
+app = hg.App(os.environ["BENCH_JOB"])
+
+def priced(order):
+    order["amount"] = order["n"] * 2
+    return order
+
+orders = app.input(os.environ["BENCH_SOURCE"]).repartition("user", partitions=4)
+orders.map(priced).agg(n=hg.count(), total=hg.sum("amount"), name="spent")
+"""
+
+
+def fill(bootstrap: str, topic: str, records: int) -> None:
+    """The input."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "batch.num.messages": 10_000, "log_level": 0})
+    draw = random.Random(7)
+    for n in range(records):
+        value = b'{"user":"u%d","n":%d,"note":"%040d"}' % (draw.randrange(USERS), n % 1000, n)
+        while True:
+            try:
+                producer.produce(topic, value, partition=n // 1000 % 4)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if n % 10_000 == 0:
+            producer.poll(0)
+    producer.flush(120)
+
+
+# ------------------------------------------------------------------------------------------------------------- who asks
+
+
+async def asked(port: int, case: str, rate: float, batch: int, seconds: float) -> dict[str, Any]:
+    """Ask at a steady rate, over connections that each wait for their answer."""
+    draw = random.Random(time.time())
+    due, turn_s = time.perf_counter(), 1 / rate
+    end = due + seconds
+    took: list[float] = []
+    bad = 0
+
+    def request() -> bytes:
+        if case == "gets":
+            return b"GET /api/query/spent/u%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % draw.randrange(USERS)
+        keys = ",".join(f'"u{draw.randrange(USERS)}"' for _ in range(batch))
+        body = f'{{"keys":[{keys}]}}'.encode()
+        return b"POST /api/query/spent HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    async def one() -> None:
+        nonlocal due, bad
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (at := due) < end:
+            due += turn_s
+            if (left := at - time.perf_counter()) > 0:
+                await asyncio.sleep(left)
+            asked_s = time.perf_counter()
+            writer.write(request())
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"Content-Length: (\d+)", head)
+            body = await reader.readexactly(int(length[1]) if length else 0)
+            took.append(time.perf_counter() - asked_s)
+            bad += not head.startswith(b"HTTP/1.1 200") or b'"value' not in body
+        writer.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+    lasted = time.perf_counter() - began
+    took.sort()
+    each = batch if case == "batches" else 1
+    return {
+        "per_s": len(took) * each / lasted,
+        "bad": bad,
+        "p50_ms": took[len(took) // 2] * 1000,
+        "p99_ms": took[len(took) * 99 // 100] * 1000,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ the worker
+
+
+class Loaded:
+    """A worker under load, and what it has done so far."""
+
+    def __init__(self, program: Program, port: int) -> None:
+        self.program = program
+        self.port = port
+
+    def warm(self) -> None:
+        """Wait until it works, and most keys are there."""
+        give_up = time.monotonic() + 120
+        done = 0.0
+        while done < 6 * USERS:
+            if time.monotonic() > give_up:
+                raise AssertionError(f"it has done {done:,.0f} records:\n{self.program.told()}")
+            time.sleep(0.2)
+            with contextlib.suppress(urllib.error.URLError):  # it does not listen yet
+                done = self.records()
+
+    def records(self) -> float:
+        """The records that it has taken so far, from the input and again behind the shuffle."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        lines = re.findall(r"^headgate_records_read_total\{.*?\} (\S+)$", text, re.MULTILINE)
+        return sum(map(float, lines))
+
+    def turn(self, case: str, rate: float, batch: int, seconds: float) -> dict[str, Any]:
+        """One turn: what the worker did, and how it answered."""
+        began, before = time.time(), self.records()
+        answers: dict[str, Any] = {}
+        if case == "none":
+            time.sleep(seconds)
+        else:
+            words = [
+                sys.executable,
+                "-m",
+                "bench.queries",
+                "--ask",
+                f"{self.port}",
+                case,
+                f"{rate}",
+                f"{batch}",
+                f"{seconds}",
+            ]
+            found = subprocess.run(
+                words, capture_output=True, check=True, env=KEPT, cwd=Path(__file__).resolve().parent.parent
+            )
+            answers = orjson.loads(found.stdout)
+        done, ended = self.records() - before, time.time()
+        cpu = self.program.cpu_between(began, ended)
+        if not done:
+            raise AssertionError("the worker has nothing to do any more: give more --records")
+        return {"case": case, "per_s": done / (ended - began), "per_cpu_s": done / cpu, "cpu": cpu / (ended - began), **{
+            f"asked_{name}": value for name, value in answers.items()
+        }}  # fmt: skip
+
+
+def measured(broker: Broker, directory: Path, given: Any) -> list[dict[str, Any]]:
+    """All turns on one worker."""
+    job = f"queries-{uuid.uuid4().hex[:6]}"
+    source = f"{job}-in"
+    make_topic(broker.bootstrap, source, partitions=4)
+    fill(broker.bootstrap, source, given.records)
+    (directory / "query_job.py").write_text(JOB)
+    words = [sys.executable, "-m", "headgate.agents.cli", "run", "query_job:app", "--app-dir", str(directory)]
+    words += ["-b", broker.bootstrap, "--state-dir", str(directory / "state"), "--log-format", "json"]
+    log = directory / f"{job}.log"
+    program = Program(words, {"BENCH_JOB": job, "BENCH_SOURCE": source}, log).start()
+    try:
+        loaded = Loaded(program, port_of(program, log))
+        loaded.warm()
+        rows: list[dict[str, Any]] = []
+        for case in [*(["none", "gets", "none", "batches"] * given.rounds), "none"]:
+            rate = given.gets if case == "gets" else given.keys / given.batch
+            rows.append(loaded.turn(case, rate, given.batch, given.seconds))
+            print(line(rows[-1]), flush=True)
+        return rows
+    finally:
+        program.stop()
+
+
+def port_of(program: Program, log: Path) -> int:
+    """The port of its pages, which it says when it starts."""
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        if found := re.search(r"http://[^:]+:(\d+)", log.read_text(errors="replace")):
+            return int(found[1])
+        time.sleep(0.1)
+    raise AssertionError(f"it has not started:\n{program.told()}")
+
+
+def line(row: dict[str, Any]) -> str:
+    """One turn, for people."""
+    text = (
+        f"{row['case']:8} {row['per_s']:9,.0f} records/s  {row['per_cpu_s']:9,.0f} a CPU second  cpu {row['cpu']:.2f}"
+    )
+    if "asked_per_s" in row:
+        text += f"  answered {row['asked_per_s']:8,.0f}/s  bad {row['asked_bad']}"
+        text += f"  p50 {row['asked_p50_ms']:.1f} ms  p99 {row['asked_p99_ms']:.1f} ms"
+    return text
+
+
+def cost(rows: list[dict[str, Any]], case: str) -> list[float]:
+    """Which part of a core each turn with questions took for them."""
+    return [
+        row["cpu"] - row["per_s"] / ((rows[at - 1]["per_cpu_s"] + rows[at + 1]["per_cpu_s"]) / 2)
+        for at, row in enumerate(rows)
+        if row["case"] == case
+    ]
+
+
+def slower(rows: list[dict[str, Any]], case: str) -> list[float]:
+    """By how much each turn with questions had fewer records a second than the turns around it."""
+    return [
+        1 - row["per_s"] / ((rows[at - 1]["per_s"] + rows[at + 1]["per_s"]) / 2)
+        for at, row in enumerate(rows)
+        if row["case"] == case
+    ]
+
+
+def main() -> int:
+    """Measure, print and keep the figures."""
+    words = argparse.ArgumentParser(prog="python -m bench queries", description=(__doc__ or "").partition("\n")[0])
+    words.add_argument("--quick", action="store_true", help="turns of 3 s, one round")
+    words.add_argument("--seconds", type=float, default=0, help="how long a turn lasts: 5, or 3 in a quick run")
+    words.add_argument("--rounds", type=int, default=0, help="4, or 1 in a quick run")
+    words.add_argument("--records", type=int, default=0, help="how many stand in the input")
+    words.add_argument("--gets", type=float, default=1_000, help="single gets a second")
+    words.add_argument("--keys", type=float, default=20_000, help="keys a second in batches")
+    words.add_argument("--batch", type=int, default=500)
+    words.add_argument("--ask", nargs=5, help=argparse.SUPPRESS)
+    given = words.parse_args()
+    if given.ask:
+        port, case, rate, batch, seconds = given.ask
+        found = asyncio.run(asked(int(port), case, float(rate), int(batch), float(seconds)))
+        sys.stdout.buffer.write(orjson.dumps(found))
+        return 0
+    given.seconds = given.seconds or (3.0 if given.quick else 5.0)
+    given.rounds = given.rounds or (1 if given.quick else 4)
+    given.records = given.records or int((4 * given.rounds + 4) * (given.seconds + 1) * 90_000)
+    with scratch() as directory, Broker.start(directory / "kafka") as broker:
+        rows = measured(broker, directory, given)
+    failed = False
+    for case, wanted in (("gets", given.gets), ("batches", given.keys)):
+        rates = [row["asked_per_s"] for row in rows if row["case"] == case]
+        bad = sum(row["asked_bad"] for row in rows if row["case"] == case)
+        core, wall = median(cost(rows, case)), median(slower(rows, case))
+        well = median(rates) >= 0.98 * wanted and not bad and core <= MOST
+        failed |= not well
+        print(
+            f"{case}: {median(rates):,.0f} keys/s answered, wanted {wanted:,.0f}, for {core:.1%} of a core; {wall:.1%} fewer records "
+            f"a second at {median(row['cpu'] for row in rows):.2f} CPU: {'ok' if well else 'TOO SLOW'}"
+        )
+    report.keep("queries", {"quick": given.quick, "rows": rows})
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
