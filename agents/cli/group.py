@@ -38,6 +38,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "config": ("steer.config:config", "Show settings of a job, and override them while it runs."),
     "model": ("see.model:model", "Show tasks, what each owns, and who should run it."),
     "tables": ("data.tables:tables", "Show the tables of a job, also while it runs; clear them."),
+    "state": ("data.state:state", "Export tables of a job while it runs."),
     "batches": ("see.batches:batches", "Show the batches of a job: open, waiting, at Spark, done."),
     "parked": ("data.parked:parked", "Show the records that wait because their key cannot be processed."),
     "coordinator": ("steer.coordinator:coordinator", "Show the coordinator stream, message by message."),

@@ -184,6 +184,16 @@ class Queries:
         except HeadgateError as error:
             return failure(error)
 
+    def opened(self, table: str, task: str, meant: str) -> tuple[Queryable, CommittedPart, dict[str, Any]]:
+        """A table's part in one of this worker's tasks, and its commit, to be read at once."""
+        self._for_me(meant)
+        asked = self.parts.table(table)
+        self.parts.known([task])
+        part = self.parts.part(task, asked)
+        if part is None:
+            raise self.parts.unserved(task)
+        return asked, part, self._commit(part.at(self._worker.port.clock.now().wall))
+
     def listed(self) -> QueryAnswer:
         """The tables that can be asked, the tasks and the workers."""
         job = self.parts.job

@@ -5,7 +5,7 @@
     /api/model    the job model                             /readyz    200 once its tasks run; 503 before that, and from the
     /api/config   settings and where they come from                    start of a drain, a stop or a leave
     /api/tables   tables and their rows                     /api/batches   batches, and the state of Spark
-    /api/query    keys of tables, whichever worker has them
+    /api/query    keys of tables, whichever worker has them  /api/export   all rows of a table in one task
 
 Promises: no page changes anything. Secrets are masked. The port is bound before the worker starts, so the worker can announce its address.
 Who may read is decided in `door`.
@@ -28,7 +28,8 @@ from ..status import documents
 from ..status.batches import batches
 from ..worker.load.health import readiness
 from .door import PageDoor, keeper
-from .queries import MEANT_FOR, Queries, QueryAnswer
+from .exporting import export_lines, streamed
+from .queries import MEANT_FOR, Queries, QueryAnswer, failure
 from .quick import QuickFront, QuickSite
 from .stuck import Stuck
 from .tables import Elsewhere, table_document
@@ -213,6 +214,19 @@ class QueryPage(_View):
         return self.web.bytes(answer.body, content_type="application/json", status=answer.status)
 
 
+class ExportPage(_View):
+    async def get(self, request: Any, table: str = "", **_: Any) -> Any:
+        """All rows of one of this worker's tasks, of one commit, a line each."""
+        lines = export_lines(
+            self.page.queries, table, request.query.get("task", ""), request.headers.get(MEANT_FOR, "")
+        )
+        try:
+            return await streamed(request, lines)
+        except HeadgateError as error:
+            answer = failure(error)
+            return self.web.bytes(answer.body, content_type="application/json", status=answer.status)
+
+
 class BatchesPage(_View):
     async def get(self, request: Any, **_: Any) -> Any:
         """The batches of the tasks in this process."""
@@ -253,6 +267,7 @@ VIEWS: dict[str, type[_View]] = {
     "/api/query": QueryPage,
     "/api/query/{table}": QueryPage,
     "/api/query/{table}/{key:.*}": QueryPage,
+    "/api/export/{table}": ExportPage,
     "/api/batches": BatchesPage,
     "/metrics": Metrics,
     "/livez": Live,

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgpack
+import orjson
+import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
 from headgate.agents.process.configuration import CommandLine, configure
+from headgate.agents.process.reading import folded
 from headgate.agents.web.service import Page
+from headgate.core.coordination.metadata import ASSIGNMENTS, stored
+from headgate.core.task.stored.checkpoint import parse_log_key, parse_log_value
+
+from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 USERS = [f"u{n}" for n in range(40)]
@@ -127,3 +140,123 @@ async def test_what_cannot_be_asked_is_said(job, topic):
             with pytest.raises(hg.DataError, match="no key of it"):
                 await numbers.get("seven")
             assert (await numbers.get(7)).found is False
+
+
+async def test_an_export_is_the_fold_of_the_log_at_its_commits_while_the_job_runs(job, topic, tmp_path, monkeypatch):
+    """Two workers, records coming in all the time, and a task that moves: each file has exactly what its task had committed up to the
+    position that the export names, by what a plain consumer reads of the log; and every value is one that has come out."""
+    monkeypatch.setenv("HEADGATE_BOOTSTRAP", job.bootstrap)
+    inp, out = topic("in"), topic("out")
+    app = spending(job.name, inp, out)
+    written = itertools.count()
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        while not stop.is_set():
+            await job.write(inp, [{"user": USERS[n % 40], "n": n} for n in itertools.islice(written, 50)])
+
+    async with paged(job, app, "w1") as (one, _):
+        await one.until_running(4)
+        writing = asyncio.get_running_loop().create_task(write())
+        try:
+            await job.values(out, 200, more_s=0)
+            lines = await exported(job, "spent", tmp_path / "lines", "jsonl")
+            async with paged(job, app, "w2") as (two, _):
+                moving = await exported(job, "spent", tmp_path / "moving", "parquet")
+                await two.until(lambda: len(two.worker.actors) == 2 and set(two.states().values()) == {"running"})
+                both = await exported(job, "latest", tmp_path / "both", "parquet")
+                assert {task["worker"] for task in both["tasks"]} == {"w1", "w2"}
+                stop.set()
+                await writing
+                results = {(key, orjson.dumps(value)) for key, value in await keyed(job, out)}
+                log = await folds(job, [lines, moving])
+        finally:
+            stop.set()
+            await asyncio.gather(writing, return_exceptions=True)
+    for export, rows in ((lines, lines_of(tmp_path / "lines")), (moving, parquet_of(tmp_path / "moving"))):
+        assert export["rows"] == sum(map(len, rows.values())) > 0
+        for task in export["tasks"]:
+            found = rows[task["file"]]
+            assert found == log[task["task"], task["commit"]], task
+            assert all((key, orjson.dumps({**value})) in results for key, value in found.items())
+
+
+SOURCE = """
+import headgate as hg
+
+app = hg.App("JOB")
+orders = app.input("IN").repartition("user", partitions=4)
+orders.agg(total=hg.sum("n"), mean=hg.mean("n"), name="spent").to("OUT")
+"""
+
+
+async def test_the_next_owner_answers_after_a_kill_9(job, topic):
+    """Two processes; the worker that answers for half of the keys is killed while they are asked for, over and over."""
+    inp, out = topic("in"), topic("out")
+    source = SOURCE.replace("IN", inp).replace("OUT", out)
+    first = await job.process(source, "w1")
+    await job.process(source, "w2")
+    await job.write(inp, [{"user": user, "n": n} for n, user in enumerate(USERS)])
+    await job.values(out, len(USERS))
+    expected = [{"total": n, "mean": float(n)} for n in range(len(USERS))]
+    async with hg.query(job.name, "spent", bootstrap=job.bootstrap, timeout="120s") as spent:
+        owners: set[str] = set()
+        while len(owners) < 2:
+            assert [one.value for one in await spent.get_many(USERS)] == expected
+            owners = await owners_of(job)
+        first.kill()
+        assert [one.value for one in await spent.get_many(USERS)] == expected
+        assert await owners_of(job) == {"w2"}
+        assert (await spent.get("zoe")).found is False
+
+
+async def owners_of(job: Any) -> set[str]:
+    return {one["worker"] for one in stored(await folded(job.client, job.topics), ASSIGNMENTS).values()}
+
+
+async def exported(job: Any, table: str, to: Path, form: str) -> dict[str, Any]:
+    """What the command says."""
+    words = ["state", "export", job.name, table, "--to", str(to), "--format", form, "-o", "json"]
+    ran = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "headgate.agents.cli", *words, stdout=PIPE, stderr=PIPE
+    )
+    out, err = await ran.communicate()
+    assert ran.returncode == 0, err.decode()
+    document = orjson.loads(out)
+    assert wrong(document, schema("state-export")) == []
+    manifest = orjson.loads((to / "_export.json").read_bytes())
+    assert manifest == {name: value for name, value in document.items() if name != "directory"}
+    return document
+
+
+def lines_of(directory: Path) -> dict[str, dict[str, Any]]:
+    return {
+        file.name: {row["key"]: row["value"] for row in map(orjson.loads, file.read_bytes().splitlines())}
+        for file in directory.glob("*.jsonl")
+    }
+
+
+def parquet_of(directory: Path) -> dict[str, dict[str, Any]]:
+    return {
+        file.name: {row.pop("__key"): row for row in pq.read_table(file).to_pylist()}
+        for file in directory.glob("*.parquet")
+    }
+
+
+async def keyed(job: Any, out: str) -> list[tuple[str, Any]]:
+    return [(one.key.decode(), orjson.loads(one.value)) for one in await job.records(out, 1)]
+
+
+async def folds(job: Any, exports: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """For each task and commit, the table of the sums as the log has it up to there."""
+    records = await job.records(job.topics.log, 1)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for task in (task for one in exports for task in one["tasks"]):
+        at = found[task["task"], task["commit"]] = {}
+        partition = int(task["task"].split()[1])
+        for record in records:
+            entry = parse_log_key(record.key)
+            if (record.partition, entry.table) == (partition, "spent") and record.offset < task["commit"]:
+                total, (count, summed) = msgpack.unpackb(parse_log_value(record.value).body)
+                at[entry.key.decode()] = {"total": total, "mean": summed / count}
+    return found

@@ -13,10 +13,12 @@ import pytest
 import headgate as hg
 from headgate.agents.testing.driver import Driver
 from headgate.agents.web.door import PageDoor
+from headgate.agents.web.exporting import export_lines
 from headgate.agents.web.queries import Queries
 from headgate.agents.web.quick import QuickConnection, QuickFront
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.state import JobState
+from headgate.core.errors import HeadgateError, NotFound
 from headgate.core.graph.model import JobModel
 from headgate.core.names import StreamPartition
 
@@ -307,3 +309,26 @@ def test_the_door_is_that_of_the_pages() -> None:
         one, transport, _ = quick(d, PageDoor())
         one.data_received(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert transport.closed
+
+
+def test_an_export_is_of_the_commit_that_it_names() -> None:
+    """What is committed while rows are sent is not among them, and the last line says that nothing is missing."""
+    with Driver(job()) as d:
+        filled(d)
+        queries = Queries(asking(d))
+
+        async def lines() -> list[Any]:
+            found: list[Any] = []
+            async for some in export_lines(queries, "latest", "Partition 0", ""):
+                found += map(orjson.loads, some.splitlines())
+            return found
+
+        before = dict(d.tasks["Partition 0"].state.table("latest").items())
+        head, *rows, end = asyncio.run(lines())
+        assert (head["task"], head["keys"], head["broadcast"]) == ("Partition 0", "key", False)
+        assert {row["key"]: row["value"] for row in rows} == before
+        assert end == {"rows": len(before)}
+        with pytest.raises(NotFound, match="no table"):
+            asyncio.run(anext(export_lines(queries, "nothing", "Partition 0", "")))
+        with pytest.raises(HeadgateError, match="no task"):
+            asyncio.run(anext(export_lines(queries, "latest", "Partition 9", "")))

@@ -1,0 +1,87 @@
+"""Exports: the columns that values make, and rows that do not come to their end."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from headgate.agents.process import exported_columns
+from headgate.agents.process.exported_columns import ColumnKinds, to_parquet
+from headgate.agents.process.exporting import TaskLeft, _Lines
+
+BYTES = {"bytes": "01ff"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "first"),
+    [
+        ([("a", {"n": 1}), ("b", {"n": 2})], "__key: string, n: int64", {"__key": "a", "n": 1}),
+        (
+            [(1, {"n": 1}), (2, {"n": 0.5, "m": True})],
+            "__key: int64, n: double, m: bool",
+            {"__key": 1, "n": 1.0, "m": None},
+        ),
+        ([(BYTES, 7), (BYTES, 8)], "__key: binary, value: int64", {"__key": b"\x01\xff", "value": 7}),
+        ([(["DE", 7], BYTES)], "__key: string, value: binary", {"__key": '["DE",7]', "value": b"\x01\xff"}),
+        ([("a", {"x": [1]}), ("b", {"x": None})], "__key: string, x: string", {"__key": "a", "x": "[1]"}),
+        ([("a", {"x": 1}), ("b", 7)], "__key: string, value: string", {"__key": "a", "value": '{"x":1}'}),
+        ([("a", {"value": 1})], "__key: string, value: int64", {"__key": "a", "value": 1}),
+        ([("a", {"__key": 1})], "__key: string, value: string", {"__key": "a", "value": '{"__key":1}'}),
+        (
+            [("a", {"n": 2**70}), ("b", {"n": 1})],
+            "__key: string, n: string",
+            {"__key": "a", "n": "1180591620717411303424"},
+        ),
+        ([("a", {"n": None})], "__key: string, n: string", {"__key": "a", "n": None}),
+    ],
+)
+def test_the_columns_are_made_of_the_values(
+    rows: list[tuple[Any, Any]], columns: str, first: dict[str, Any], tmp_path: Path
+) -> None:
+    """One schema for all files, whatever the first rows of a task look like."""
+    kinds = ColumnKinds()
+    for key, value in rows:
+        kinds.seen(key, value)
+    spelled = "".join(f'{{"key":{_json(key)},"value":{_json(value)}}}\n' for key, value in rows)
+    (tmp_path / "lines").write_text(spelled)
+    to_parquet(tmp_path / "lines", tmp_path / "rows.parquet", kinds)
+    table = pq.read_table(tmp_path / "rows.parquet")
+    assert ", ".join(f"{field.name}: {field.type}" for field in table.schema) == columns
+    assert len(table) == len(rows)
+    if "n" not in first or first["n"] != str(2**70):  # orjson reads such a number as a float
+        assert table.to_pylist()[0] == first
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return str(value).replace("'", '"')
+
+
+HEAD = b'{"table":"t","task":"Partition 0","worker":"w1","commit":9,"age_ms":1,"keys":"text","broadcast":false}\n'
+
+
+def test_rows_without_their_last_line_are_not_taken_for_all() -> None:
+    """A worker that died, or a task that left, ends the stream as if nothing were missing."""
+    row = b'{"key":"a","value":1}\n'
+    for end in (b"", b'{"error":"the store is closed"}\n', b'{"rows":3}\n', b'{"rows"'):
+        lines = _Lines(ColumnKinds())
+        assert lines.taken(HEAD + row + end) == [row]
+        with pytest.raises(TaskLeft):
+            lines.complete("Partition 0")
+    lines = _Lines(ColumnKinds())
+    found = [line for at in range(len(HEAD + row)) for line in lines.taken((HEAD + row)[at : at + 1])]
+    lines.taken(b'{"rows":1}\n')
+    assert found == [row]
+    assert lines.complete("Partition 0")["commit"] == 9
+
+
+def test_examples_hold() -> None:
+    """Those of the docstrings."""
+    assert doctest.testmod(exported_columns).failed == 0
