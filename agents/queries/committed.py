@@ -58,6 +58,18 @@ class CommittedPart:
         """The values of encoded keys, for `written`; None for a key without a row."""
         return self._values(self._store.get_many(self._asked.name, keys))
 
+    def one(self, key: bytes) -> Any:
+        """The value of one encoded key, for `written`; None without a row."""
+        data = self._store.get(self._asked.name, key)
+        if data is None:
+            return None
+        head = self._table.head
+        if self._asked.spliced and data.startswith(head):
+            return orjson.Fragment(data[len(head) :])
+        value = self._table.read(data)
+        finish = self._asked.finish
+        return value if finish is None else finish([value])[0]
+
     def rows(self, prefix: bytes, after: bytes | None) -> Iterator[tuple[bytes, Any]]:
         """The rows whose keys begin so, behind a key, in the order of the bytes of keys; as of the moment in which the first is taken."""
         low = prefix if after is None else max(prefix, after + b"\x00")

@@ -128,6 +128,9 @@ class Queries:
             self._for_me(meant)
             asked = self.parts.table(table)
             raw = encoded_text(table, asked.key, key)
+            if not query and (task := self.parts.task_of(asked, raw)) is not None:
+                part = self.parts.part(task, asked)
+                return None if part is None else QueryAnswer(OK, self._row(asked, raw, part))
             tasks = _tasks(query)
             found = self._all_here(asked, [raw], spread(self.parts, asked, [raw], tasks))
             return None if found is None else QueryAnswer(OK, _one(asked, raw, found))
@@ -229,6 +232,13 @@ class Queries:
         return encoded(asked.name, asked.key, cast("list[Any]", forms)), _tasks(request)
 
     # ---------------------------------------------------------------------------------------------------------------- reading
+
+    def _row(self, asked: Queryable, key: bytes, part: CommittedPart) -> bytes:
+        """The answer for a key of which it is known that no other task has it."""
+        value, commit = part.one(key), self._commit(part.at(self._worker.port.clock.now().wall))
+        return written(
+            {"table": asked.name, "key": decoded(asked.key, key), "found": value is not None, "value": value, **commit}
+        )
 
     def _all_here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]) -> FoundKeys | None:
         """What these tasks have; None if this worker cannot read all of them."""

@@ -17,7 +17,7 @@ from ...core.orders import RESTING, WORKING, TaskState
 from ...core.settings import offer
 from ..queries.committed import CommittedPart
 from ..queries.queryable import Queryable, queryables, refused
-from ..records.kafka.partitioner import Partitioner
+from ..records.kafka.partitioner import Partitioner, partition_of
 
 if TYPE_CHECKING:
     from ..runtime.task.task import TaskActor
@@ -98,6 +98,11 @@ class QueryParts:
             owners = [model.owners_of(StreamPartition(stream, n)) for n in range(model.streams.get(stream, 0))]
             found = places[stream] = [one[0] for one in owners] if all(owners) else []
         return found
+
+    def task_of(self, table: Queryable, key: bytes) -> str | None:
+        """The one task that may have a key; None if that is not known."""
+        places = self.places(table.stream) if table.stream else []
+        return places[partition_of(key, len(places))] if places else None
 
     def has(self, task: str) -> bool:
         """Whether this worker can read a task."""

@@ -25,6 +25,7 @@ from .door import PageDoor
 from .queries import MEANT_FOR, Queries, QueryAnswer
 
 PATH = b"/api/query/"
+OURS = (b"GET " + PATH, b"POST " + PATH)
 MOST_HEAD, MOST_BODY = 8_192, 1 << 20
 REASON = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 409: b"Conflict", 503: b"Service Unavailable"}
 LEFT_TO_THE_SERVER = ("transfer-encoding", "content-encoding", "expect", "upgrade")
@@ -86,7 +87,7 @@ class QuickFront:
         """The answer, if there is one at once."""
         method, target, version = line.split(b" ")
         path, _, query = target.partition(b"?")
-        if version != b"HTTP/1.1" or not path.startswith(PATH):
+        if version != b"HTTP/1.1":
             return None
         table, _, key = path[len(PATH) :].decode("latin-1").partition("/")
         if method == b"POST" and not key:
@@ -139,7 +140,7 @@ class QuickConnection(asyncio.BufferedProtocol):
                 self._hand_over(data)
             return 0
         line, _, lines = data[:end].partition(b"\r\n")
-        head = self._front.head(lines) if line.count(b" ") == 2 and _may_be_ours(line) else LEFT
+        head = self._front.head(lines) if line.startswith(OURS) and line.count(b" ") == 2 else LEFT
         size = end + 4 + head.length
         if head.length < 0:
             self._hand_over(data)
@@ -215,7 +216,7 @@ class QuickSite(SockSite):
 
 def _may_be_ours(data: bytes) -> bool:
     """Whether a request that begins so may be one for keys."""
-    return any(data.startswith(begins) or begins.startswith(data) for begins in (b"GET " + PATH, b"POST " + PATH))
+    return data.startswith(OURS) or any(begins.startswith(data) for begins in OURS)
 
 
 def _response(answer: QueryAnswer, *, closes: bool) -> bytes:

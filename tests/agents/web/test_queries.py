@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.records.kafka.partitioner import Partitioner
 from headgate.agents.testing.driver import Driver
 from headgate.agents.web.door import PageDoor
 from headgate.agents.web.exporting import export_lines
@@ -36,6 +37,7 @@ def job() -> hg.App:
     orders = app.input("in").repartition("user", partitions=2, name="by-user").map(noted)
     orders.agg(n=hg.count(), total=hg.sum("n"), name="counts")
     orders.table("latest", ttl="1h")
+    orders.table("plain")
     return app
 
 
@@ -167,6 +169,25 @@ def test_a_task_that_cannot_be_asked_is_no_absent_key(said: str, grant: bool, st
         batch = asyncio.run(queries.post("latest", orjson.dumps({"keys": [here, there]})))
         assert batch.status == 503
         assert asyncio.run(queries.post("latest", orjson.dumps({"keys": [here]}))).status == 200
+
+
+@pytest.mark.parametrize("table", ["latest", "counts", "plain"])
+def test_the_quick_answer_is_the_servers(table: str) -> None:
+    """Of a key whose task is known, there or not."""
+
+    def same(one: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in one.items() if name != "age_ms"}
+
+    with Driver(job()) as d:
+        filled(d)
+        queries = Queries(asking(d, state=state_of(d)))
+        mine = [f"u{n}" for n in range(40) if Partitioner(2).one(f"u{n}".encode()) == 0]
+        assert 10 < len(mine) < 30
+        for key in mine:
+            quick, slow = queries.at_once(table, key, {}, ""), asyncio.run(queries.key(table, key, {}))
+            assert same(document(quick)) == same(document(slow))
+            assert document(quick)["task"] == "Partition 0"
+            assert document(quick)["found"] == (int(key[1:]) < 10)
 
 
 def test_a_task_under_another_grant_is_not_read() -> None:
