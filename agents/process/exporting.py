@@ -177,7 +177,7 @@ async def _task(source: _Source, task: str, draft: Path, kinds: ColumnKinds) -> 
             with (draft / f"{file}.jsonl").open("wb") as out:
                 async for some in response.content.iter_any():
                     await asyncio.to_thread(out.writelines, lines.taken(some))
-    except (aiohttp.ClientError, TimeoutError) as error:
+    except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
         raise TaskLeft(
             f"{task}: its worker {worker.processor} at {worker.url} does not answer ({type(error).__name__})",
             remedy="`headgate status` shows whether it lives; its web.host must be one that can be reached from here",
@@ -202,7 +202,7 @@ class _Lines:
         *lines, self._rest = (self._rest + some).split(b"\n")
         found: list[bytes] = []
         for line in lines:
-            document = orjson.loads(line)
+            document: dict[str, Any] = orjson.loads(line)
             if self._head is None:
                 self._head = document
             elif "key" in document:

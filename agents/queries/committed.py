@@ -7,7 +7,8 @@ Promises:
 - A value that a crash could take back is never given: the store has only what a commit has made durable. `at()` of the same turn of the
   loop names that commit by the task log's position behind it.
 - A row that has expired, or that was written under an earlier schema, is read as the task would read it.
-- The age is how long ago the store was last known to stand at the end of its task's log, by this worker's clock.
+- The age is how long ago the store was last known to stand at the end of its task's log, by this worker's clock: when its last commit was
+  applied, or, if none is under way, when the coordinator stream last said nothing of another owner, who alone could have committed since.
 """
 
 from __future__ import annotations
@@ -42,8 +43,12 @@ class CommitMark:
 class CommittedPart:
     """One task's part of a table."""
 
-    def __init__(self, task: str, store: Store, table: Table[Any, Any], asked: Queryable) -> None:
+    def __init__(
+        self, task: str, store: Store, table: Table[Any, Any], asked: Queryable, owned_ms: int | None = None
+    ) -> None:
+        """`owned_ms`: until when this worker alone could have committed; None while a commit is under way."""
         self.task = task
+        self._owned_ms = owned_ms
         self._store = store
         self._table = table
         self._asked = asked
@@ -51,8 +56,8 @@ class CommittedPart:
     def at(self, now_ms: int) -> CommitMark:
         """The commit of what is read now."""
         meta = self._store.meta
-        followed = meta.followed_until_ms
-        return CommitMark(self.task, meta.position, 0 if followed is None else max(0, now_ms - followed))
+        known_ms = max(meta.followed_until_ms or 0, self._owned_ms or 0)
+        return CommitMark(self.task, meta.position, max(0, now_ms - known_ms))
 
     def read(self, keys: Sequence[bytes]) -> list[Any]:
         """The values of encoded keys, for `written`; None for a key without a row."""

@@ -12,7 +12,8 @@ pages. A stream without its last line is not complete: the task has left this wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from itertools import islice
 from typing import Any
 
@@ -25,7 +26,7 @@ ROWS = 200
 """How many rows are read in one turn of the worker's loop."""
 
 
-async def export_lines(queries: Queries, table: str, task: str, meant: str) -> AsyncIterator[bytes]:
+async def export_lines(queries: Queries, table: str, task: str, meant: str) -> AsyncGenerator[bytes]:
     """The lines, some at a time. What cannot be exported raises with the first ones; what goes wrong later is an error in the last line."""
     asked, part, commit = queries.opened(table, task, meant)
     rows = part.rows(b"", None)
@@ -45,15 +46,16 @@ async def export_lines(queries: Queries, table: str, task: str, meant: str) -> A
     yield written({"rows": count}) + b"\n"
 
 
-async def streamed(request: Any, lines: AsyncIterator[bytes]) -> Any:
+async def streamed(request: Any, lines: AsyncGenerator[bytes]) -> Any:
     """The response that sends them as fast as they are read."""
     from aiohttp.web import StreamResponse
 
-    first = await anext(lines)  # raises before anything is sent
-    response = StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-    await response.prepare(request)
-    await response.write(first)
-    async for some in lines:
-        await response.write(some)
-    await response.write_eof()
-    return response
+    async with aclosing(lines):
+        first = await anext(lines)  # raises before anything is sent
+        response = StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        await response.write(first)
+        async for some in lines:
+            await response.write(some)
+        await response.write_eof()
+        return response

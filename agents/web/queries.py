@@ -18,7 +18,7 @@ table, 409 a key that several tasks have, 503 a task that no worker can answer f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -106,13 +106,13 @@ _READ_ROWS = msgspec.json.Decoder(RelayedRows).decode
 
 
 class Queries:
-    """Answers for one worker. `token`: what it says to other workers of the job."""
+    """Answers for one worker. `token`: what it says to other workers of the job. `heard_ms`: when the coordinator stream was last heard."""
 
-    def __init__(self, worker: Worker, token: str = "") -> None:
+    def __init__(self, worker: Worker, token: str = "", *, heard_ms: Callable[[], int] = lambda: 0) -> None:
         self._worker = worker
         self._token = token
         self._session: ClientSession | None = None
-        self.parts = QueryParts(worker)
+        self.parts = QueryParts(worker, heard_ms)
 
     async def stop(self) -> None:
         """Close the connections to other workers."""

@@ -7,7 +7,7 @@ could not be asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.coordination.state import JobState
@@ -47,8 +47,10 @@ class TaskOwner(NamedTuple):
 class QueryParts:
     """The tasks of a job, as one worker sees them."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, heard_ms: Callable[[], int]) -> None:
+        """`heard_ms`: when the coordinator stream was last read to its end."""
         self._worker = worker
+        self._heard_ms = heard_ms
         self._tables: dict[str, Queryable] | None = None
         self._places: tuple[Any, dict[str, list[str]]] = None, {}
 
@@ -124,9 +126,10 @@ class QueryParts:
         actor = self._actor(task)
         if actor is None:
             return None
-        store = actor.state.store
-        assert store is not None, "tables lie in a store"
-        return CommittedPart(task, store, actor.state.table(table.name), table)
+        state = actor.state
+        assert state.store is not None, "tables lie in a store"
+        owned_ms = self._heard_ms() if state.settled else None
+        return CommittedPart(task, state.store, state.table(table.name), table, owned_ms)
 
     def owner(self, task: str) -> TaskOwner:
         """The other worker that has a task. Raises `TaskUnserved` if none has, or it cannot be asked."""

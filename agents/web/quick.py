@@ -11,6 +11,7 @@ an encoding, a large head, `Expect`) is left to it, from its first byte. Request
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections import Counter
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ MOST_HEAD, MOST_BODY = 8_192, 1 << 20
 REASON = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 409: b"Conflict", 503: b"Service Unavailable"}
 LEFT_TO_THE_SERVER = ("transfer-encoding", "content-encoding", "expect", "upgrade")
 MEANT = MEANT_FOR.lower()
+_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 NOTHING: Mapping[str, str] = MappingProxyType({})
 READ = 1 << 16
 REMEMBERED = 256
@@ -73,8 +75,11 @@ class QuickFront:
     def _read(self, lines: bytes) -> QuickHead:
         headers: dict[str, str] = {}
         for one in lines.split(b"\r\n"):
-            name, _, value = one.partition(b":")
-            headers.setdefault(name.decode("latin-1").lower(), value.strip().decode("utf-8", "surrogateescape"))
+            name, colon, value = one.partition(b":")
+            field = name.decode("latin-1").lower()
+            if not colon or not _NAME(field) or field in headers or b"\n" in value or b"\r" in value:
+                return LEFT  # whoever reads this differently from a server in front would read another request
+            headers[field] = value.strip().decode("utf-8", "surrogateescape")
         length = headers.get("content-length", "0")
         ours = length.isascii() and length.isdigit() and len(length) <= 7 and int(length) <= MOST_BODY
         if not ours or any(name in headers for name in LEFT_TO_THE_SERVER):

@@ -106,7 +106,7 @@ class Page:
         """Start to serve."""
         assert self._socket is not None, "call bind() first"
         self.worker, self.configuration = worker, configuration
-        self._queries = Queries(worker, self._door.token)
+        self._queries = Queries(worker, self._door.token, heard_ms=lambda: worker.participant.health.contact.heard_ms)
         web = self._web = _Web(worker.app)
         web.bound, web.front = self._socket, QuickFront(self._door, self._queries, worker.sensor.requests)
         web.web_app.middlewares.append(keeper(self._door, lambda status, why: web.text(f"{why}\n", status=status)))

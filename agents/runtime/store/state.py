@@ -241,9 +241,14 @@ class TaskStore:
         seen = found.seen + rewritten.rows + len(rewritten.through)
         return Expired(found.gone, seen, found.more or rewritten.more)
 
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was sealed has been applied: no commit is under way."""
+        return not self._checkpoints
+
     def refresh(self) -> None:
         """If nothing waits to be applied, record that the store stands at the end of its log now; no other task writes this log."""
-        if self.store is not None and not self._checkpoints:
+        if self.store is not None and self.settled:
             with contextlib.suppress(StoreBusy):  # the next refresh will do
                 self.store.write({}, followed_until_ms=self.clock())
 

@@ -105,6 +105,25 @@ def test_a_key_is_answered_with_its_commit() -> None:
         assert document(queries.at_once("latest", "u3", {}, ""))["found"] is False
 
 
+def test_the_age_grows_while_no_one_is_heard_and_a_commit_is_under_way() -> None:
+    """A task without changes is as current as what the coordinator stream has said last; an owner that is cut off cannot know."""
+    with Driver(job()) as d:
+        filled(d)
+        heard = [0]
+        queries = Queries(asking(d), heard_ms=lambda: heard[0])
+        d.advance("20s")
+        now_ms = next(iter(d.tasks.values())).state.port.clock.now().wall
+        assert document(queries.at_once("counts", "u7", {}, ""))["age_ms"] > 15_000
+        heard[0] = now_ms - 300
+        assert document(queries.at_once("counts", "u7", {}, ""))["age_ms"] == 300
+        states = [actor.state for actor in d.tasks.values()]
+        for state in states:
+            state._checkpoints.append(b"")
+        assert document(queries.at_once("counts", "u7", {}, ""))["age_ms"] > 15_000
+        for state in states:
+            state._checkpoints.clear()
+
+
 def test_only_committed_values_are_shown() -> None:
     """What a task has changed and not committed is not there yet."""
     with Driver(job()) as d:
@@ -302,6 +321,10 @@ def test_requests_are_answered_in_their_order_however_they_are_cut() -> None:
         b"POST /api/query/counts HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"POST /api/query/counts HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
         b"POST /api/query/counts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n",
+        b"POST /api/query/counts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /api/query/counts HTTP/1.1\r\nHost: localhost\r\nContent-Length : 1\r\n\r\n",
+        b"POST /api/query/counts HTTP/1.1\r\nHost: localhost\r\nX: a\nContent-Length: 1\r\n\r\n",
+        b"GET /api/query/counts/u7 HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n",
         b"PUT /api/query/counts/u7 HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"nonsense",
     ],
