@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headgate import frames, testing
     from headgate.agents.cli.printed import output_schema
     from headgate.agents.job.declare.actors import Actor, Batches, Context
+    from headgate.agents.job.declare.actors import ClockTick as Tick
     from headgate.agents.job.declare.app import App
     from headgate.agents.job.declare.declared_table import DeclaredTable as Table
     from headgate.agents.job.declare.ends import TableView
@@ -89,6 +90,7 @@ __all__ = [
     "Table",
     "TableView",
     "TargetDown",
+    "Tick",
     "UserCodeError",
     "Window",
     "WindowedStream",
@@ -150,7 +152,7 @@ __all__ = [
 
 
 _FROM = {
-    "agents.job.declare.actors": "Actor Batches Context",
+    "agents.job.declare.actors": "Actor Batches Context Tick",
     "agents.job.types.aggregates": "Aggregate aggregate collect count first last max mean min reduce sum",
     "agents.job.types.parking": "park",
     "agents.job.types.ranked": "arg_max arg_min top",
@@ -180,7 +182,7 @@ _FROM = {
 }
 """Module → the names that are imported from it."""
 _MODULES = ("frames", "testing")
-_THERE = {"Table": "DeclaredTable", "bytes": "raw"}
+_THERE = {"Table": "DeclaredTable", "Tick": "ClockTick", "bytes": "raw"}
 """Names that are different in the module that they come from."""
 _WHERE = {name: module for module, names in _FROM.items() for name in names.split()}
 

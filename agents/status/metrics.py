@@ -543,6 +543,20 @@ METRICS: tuple[Metric, ...] = (
         _counted("rows_after_stop"),
     ),
     Metric(
+        "headgate_ticks_total",
+        COUNTER,
+        "Ticks of functions of `@app.timer` that were called.",
+        ("task",),
+        _counted("ticks"),
+    ),
+    Metric(
+        "headgate_ticks_missed_total",
+        COUNTER,
+        "Ticks that were not called, because no worker had the task, it was busy, or no run was live.",
+        ("task",),
+        _counted("ticks_missed"),
+    ),
+    Metric(
         "headgate_tombstones_dropped_total",
         COUNTER,
         "Null values that were dropped where rows become columns.",

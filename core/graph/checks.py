@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ..errors import DeclarationError
-from .graph import KEYED, SHARE, Graph, Stage
+from .graph import KEYED, SHARE, TIMER, Graph, Stage
 from .updates import check_events
 
 REKEYED = object()
@@ -66,7 +66,7 @@ def _names(graph: Graph) -> None:
             f"'{both[0]}' is the name of an input and of a stage", remedy="give the stage another name"
         )
     for stage in graph.stages:
-        if not stage.name or not stage.reads:
+        if not stage.name or not (stage.reads or stage.verb == TIMER):
             raise DeclarationError(
                 f"stage '{stage.name}' ({stage.verb}) " + ("reads nothing" if stage.name else "has no name"),
                 remedy="a stage has a name and reads at least one stream",

@@ -30,6 +30,8 @@ SHARE = "share"
 """The verb that writes a stream for other jobs."""
 ACTOR = "actor"
 """The verb that may stop reading by itself."""
+TIMER = "timer"
+"""The verb that reads nothing: the clock calls it, in one task."""
 KEYED = frozenset({"agg", "join", "table", "window"})
 """Verbs with state per key: equal keys of what they read must be in the same task."""
 

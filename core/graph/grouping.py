@@ -184,12 +184,21 @@ def with_gathered(tasks: Grouping, names: Mapping[str, str], before: Grouping | 
     """
     if not names:
         return tasks
-    order, made = sorted(tasks, key=natural), {task: [*owned] for task, owned in tasks.items()}
+    made = {task: [*owned] for task, owned in tasks.items()}
     for stream, name in names.items():
         had = owners_of(before or {}, stream).get(0, ())
-        owner = next((task for task in had if task in made), order[crc32(name.encode()) % len(order)])
+        owner = next((task for task in had if task in made), None) or named_owner(name, tasks)
         made[owner].append(StreamPartition(stream, 0))
     return frozen(made)
+
+
+def named_owner(name: str, tasks: Collection[str]) -> str:
+    """The task that owns what the job has once, by its name; different names have different ones, as far as that goes.
+
+    >>> named_owner("timer-report", ["Partition 0", "Partition 1", "Partition 2"])
+    'Partition 1'
+    """
+    return sorted(tasks, key=natural)[crc32(name.encode()) % len(tasks)]
 
 
 # ------------------------------------------------------------------------------------------------------------- growth

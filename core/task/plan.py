@@ -153,6 +153,9 @@ class TaskPlan:
     its next run continues there; otherwise the others go on without it.
     """
 
+    timers: frozenset[str] = frozenset()
+    """The periodic functions of the job that are called by this task, and by no other, by the names of their steps."""
+
     def streams_behind(self, parents: Iterable[str]) -> frozenset[str]:
         """The streams from which these streams and steps derive.
 

@@ -329,3 +329,68 @@ def table_of_an_agent() -> None:
     with hg.testing.Driver(app) as driver:
         driver.send("orders", {}, key="DE")
         assert driver.table("counts")["DE"] == 1
+
+
+def ticked(fn: Any) -> hg.testing.Driver:
+    """A driver of a job that calls this every ten seconds, after the first tick."""
+    app = hg.App("ticked")
+    app.input("orders").to("copy")
+    app.table("ticks")
+    app.timer("10s", name="ticking")(fn)
+    driver = hg.testing.Driver(app)
+    driver.advance("10s")
+    return driver
+
+
+def tick() -> None:
+    """Tick, Tick.number, Tick.at, Tick.missed"""
+
+    async def fn(tick: hg.Tick) -> None:
+        tick.emit("told", [tick.number, tick.at, tick.missed])
+
+    with ticked(fn) as driver:
+        driver.drain()
+        driver.advance("35s")
+        driver.restart()  # the next run: three ticks were missed, and one comes late
+        assert [record.value for record in driver.read("told")] == [[1, 10_000, 0], [2, 40_000, 2]]
+
+
+def task_of_a_tick() -> None:
+    """Tick.task, Tick.now_ms"""
+
+    def fn(tick: hg.Tick) -> None:
+        tick.emit("told", [tick.task, tick.now_ms])
+
+    with ticked(fn) as driver:
+        assert driver.read("told")[0].value == ["Partition 0", 10_000]
+
+
+def table_of_a_tick() -> None:
+    """Tick.table"""
+
+    def fn(tick: hg.Tick) -> None:
+        tick.table("ticks")["newest"] = tick.number
+
+    with ticked(fn) as driver:
+        assert driver.table("ticks")["newest"] == 1
+
+
+def emit_of_a_tick() -> None:
+    """Tick.emit"""
+
+    def fn(tick: hg.Tick) -> None:
+        tick.emit("reports", {"tick": tick.number}, key="all")
+
+    with ticked(fn) as driver:
+        assert driver.read("reports") == [hg.Record("all", {"tick": 1}, 10_000)]
+
+
+def commit_of_a_tick() -> None:
+    """Tick.commit"""
+
+    def fn(tick: hg.Tick) -> None:
+        tick.emit("reports", "urgent")
+        tick.commit()  # readers see it now, not after the commit interval
+
+    with ticked(fn) as driver:
+        assert driver.read("reports")[0].value == "urgent"

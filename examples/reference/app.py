@@ -89,6 +89,20 @@ def actor() -> None:
         assert driver.table("totals")["DE"] == 7
 
 
+def timer() -> None:
+    """App.timer"""
+    app = hg.App("totals")
+    app.input("orders").to("copy")
+
+    @app.timer("1m")
+    def alive(tick: hg.Tick) -> None:
+        tick.emit("alive", tick.number)
+
+    with hg.testing.Driver(app) as driver:
+        driver.advance("2m")
+        assert [record.value for record in driver.read("alive")] == [1, 2]
+
+
 def chooser() -> None:
     """Choice"""
 

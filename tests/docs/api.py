@@ -43,7 +43,7 @@ def _members(of: str, names: str) -> tuple[str, ...]:
 
 PARTS = (
     Part("app", "Jobs", "A job is declared on an `hg.App`. See [Concepts](../../concepts.md).", (
-        "App", *_members("App", "input table agent actor"), "Choice",
+        "App", *_members("App", "input table agent actor timer"), "Choice",
     )),
     Part("stream", "Streams of rows", "What is said of one record at a time, of keys, of state, and where results go. See "
         "[How it works](../../how-it-works.md), [Keys](../../keys.md) and [Joins of two streams](../../joins.md).", (
@@ -68,7 +68,7 @@ PARTS = (
     Part("actors", "Actors and agents", "Code of your own with hooks, tables and timers, in the task's transaction.", (
         "Actor", *_members("Actor", "on_start on_batch on_watermark on_end_of_stream on_drain on_timer on_stop"),
         "Context", *_members("Context", "task watermark now_ms table emit forward timer cancel commit stop"),
-        "Batches", "Batches.table",
+        "Batches", "Batches.table", "Tick", *_members("Tick", "number at missed task now_ms table emit commit"),
     )),
     Part("tables", "Tables", "State by key: stored in the task's store and in its log, and committed with the results.", (
         "Table", *_members("Table", "get get_many update range"), "TableView", "TableView.name",

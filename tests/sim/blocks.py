@@ -20,7 +20,8 @@ CALM = [4_000_067, 4_000_080]
 """Seeds whose worlds become calm, so that time must go on: one job, and two that share."""
 BRANCHED = [5_000_000, 5_000_034, 5_000_044, 5_000_052, 5_000_066, 5_000_101, 5_000_026, 5_000_050]
 """Seeds whose jobs have branches: each policy, parked rows among them, each kind of timer, and a table that is joined."""
-
+TICKING = [8_000_001, 8_000_003, 8_000_009]
+"""Seeds in whose jobs the clock calls a function."""
 RANKED = [7_000_001, 7_000_002, 7_000_014]
 """Seeds whose jobs rank rows, in each of the ways of columns."""
 
@@ -43,9 +44,16 @@ def fixed_blocks(part: int) -> list[int]:
 
 
 def edge_blocks() -> list[list[int]]:
-    """The first seeds that draw edges, further requests, and cancelled calls; those with branches, calm ones, and those that rank rows."""
+    """The first seeds that draw edges, further requests, and cancelled calls; those with branches, calm ones, and those that rank rows or
+    tick."""
     drawn = ((edges_of, EDGES_FROM), (further_of, FURTHER_FROM), (calls_of, CALLS_FROM))
-    return [*(list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn), BRANCHED, CALM, RANKED]
+    return [
+        *(list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn),
+        BRANCHED,
+        CALM,
+        RANKED,
+        TICKING,
+    ]
 
 
 def run_fixed(block: int) -> None:

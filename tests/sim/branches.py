@@ -6,6 +6,8 @@
                        →  even rows, shuffled by key  ┐
                        →  odd rows, shuffled by key   ┴→  the last odd row of each key, as a table  →  `ENRICHED`
 
+and, in half of those with state from `TICKING_FROM` on, a function that the clock calls  →  `TICKS`.
+
 Of the rows that the committed positions speak for,
 
     judged     each that the function takes has come out once; each other has one dead letter, or none if it is skipped. A record of the
@@ -14,6 +16,7 @@ Of the rows that the committed positions speak for,
     reminders  each is in one reminder of its key, whose time is that of a timer that the last of its rows has set; a timer of event time
                fires when time has passed it, or at an end
     enriched   each even row has come out once, with an odd row of its key or with none; never with none after one
+    ticks      are numbered without a gap, whoever has called; each stands on the calendar, and those that were missed are counted
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ if TYPE_CHECKING:
     from .log import Kafka, Record
 
 BRANCHES_FROM = 5_000_000
-JUDGED, REMINDERS, ENRICHED = "judged", "reminders", "enriched"
+TICKING_FROM = 8_000_000
+JUDGED, REMINDERS, ENRICHED, TICKS = "judged", "reminders", "enriched", "ticks"
+PERIOD_MS = 1500
 JUDGING, REMINDED, EVENS, ODDS = "judging", "reminded", "evens", "odds"
 """The streams of frames between the stages."""
 WAITS, LATEST = "waits", "latest"
@@ -69,9 +74,11 @@ class Branches:
     timers: str
     """Of which kind the timers of the actor are; empty if there is none."""
     enriched: bool
+    ticking: bool = False
+    """Whether the clock calls a function."""
 
     @classmethod
-    def drawn(cls, seed: int) -> Branches | None:
+    def drawn(cls, seed: int, *, stateful: bool) -> Branches | None:
         """It is drawn from the seed alone, so that all else of it stays as it is."""
         rng = Random(f"branches {seed}")
         if seed < BRANCHES_FROM or rng.random() < 0.25:
@@ -81,15 +88,21 @@ class Branches:
         behind = rng.random() < 0.5
         if behind and policy == DEAD_LETTER and Random(f"parked {seed}").random() < 0.6:
             policy = PARKS
+        ticking = seed >= TICKING_FROM and stateful and Random(f"ticks {seed}").random() < 0.5
         return cls(
-            policy if "policy" in kinds else "", behind, timers if "timers" in kinds else "", "enriched" in kinds
+            policy if "policy" in kinds else "",
+            behind,
+            timers if "timers" in kinds else "",
+            "enriched" in kinds,
+            ticking,
         )
 
     @property
     def words(self) -> frozenset[str]:
         """What a planted bug may need."""
         timers = {"timers", f"timers of {self.timers}"} if self.timers else set[str]()
-        return frozenset({*([self.policy] if self.policy else []), *timers, *(["enriched"] if self.enriched else [])})
+        more = {*(["enriched"] if self.enriched else []), *(["ticking"] if self.ticking else [])}
+        return frozenset({*([self.policy] if self.policy else []), *timers, *more})
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -104,7 +117,8 @@ class Branches:
     def outputs(self, dead_letters: str) -> tuple[str, ...]:
         """The topics that it writes, each with one partition."""
         judged = [JUDGED, dead_letters] if self.policy else []
-        return (*judged, *([REMINDERS] if self.timers else []), *([ENRICHED] if self.enriched else []))
+        more = ([REMINDERS] if self.timers else []) + ([ENRICHED] if self.enriched else [])
+        return (*judged, *more, *([TICKS] if self.ticking else []))
 
 
 def bears(row: Any) -> bool:
@@ -192,6 +206,12 @@ def declare(app: hg.App, before: Any, branches: Branches, work: Work, healing: H
         evens = before.filter(is_left).repartition("k", name=EVENS, partitions=2)
         latest = before.filter(is_right).repartition("k", name=ODDS, partitions=2).table(LATEST)
         evens.join(latest, into=enrich, how="left").to(ENRICHED)
+    if branches.ticking:
+
+        @app.timer(f"{PERIOD_MS}ms")
+        async def ticking(tick: hg.Tick) -> None:
+            await work(None)
+            tick.emit(TICKS, [tick.number, tick.at, tick.missed])
 
 
 class Reminded:
@@ -236,6 +256,8 @@ def wrong(
         found += _reminded(kafka, branches, others, times)
     if branches.enriched:
         found += _enriched(kafka, others)
+    if branches.ticking:
+        found += _ticks(kafka)
     return found
 
 
@@ -319,3 +341,17 @@ def _enriched(kafka: Kafka, rows: Counter[Row]) -> list[tuple[object, ...]]:
             if odd[1] % 2 == 0 or (*odd, key) not in names:
                 found.append(("an unknown row of the table", value))
     return [*found, *_compared(ENRICHED, Counter({name: n for name, n in names.items() if name[1] % 2 == 0}), have)]
+
+
+def _ticks(kafka: Kafka) -> list[tuple[object, ...]]:
+    before: list[int] | None = None
+    found: list[tuple[object, ...]] = []
+    for number, at, missed in (orjson.loads(record.value) for record in _read(kafka, TICKS)):
+        first = 1 if before is None else before[0] + 1
+        if number != first or at % PERIOD_MS:
+            found.append(("a tick is lost or doubled", before, number, at))
+        forth = before is not None and at > before[1]
+        if before is not None and forth and missed != (at - before[1]) // PERIOD_MS - 1:
+            found.append(("missed ticks are not told", before, number, at, missed))
+        before = [number, at]
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .branches import BRANCHES_FROM, Branches
+from .branches import BRANCHES_FROM, TICKING_FROM, Branches
 from .faults import CALLS, CALLS_FROM, EDGES, EDGES_FROM, FURTHER, FURTHER_FROM
 from .timely import CALM_FROM, timed
 
@@ -33,8 +33,8 @@ class Plant:
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
         """`needs`: faults, requests, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `shares`,
-        `modulo`, `bounded`, `at least once`, `calm`, `groups`, a policy, `timers`, `enriched`. Without them the bug has no effect, and a
-        seed is skipped.
+        `modulo`, `bounded`, `at least once`, `calm`, `groups`, a policy, `timers`, `enriched`, `ticking`. Without them the bug has
+        no effect, and a seed is skipped.
         """
         self.name = name
         self.why = why
@@ -45,6 +45,8 @@ class Plant:
     @property
     def first(self) -> int:
         """The first seed that may have what it needs."""
+        if "ticking" in self.needs:
+            return TICKING_FROM
         if self.needs & BRANCHES:
             return BRANCHES_FROM
         if self.needs & {"calm", "groups"}:

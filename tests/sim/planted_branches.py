@@ -81,6 +81,23 @@ def parked_rows_that_ran_stay_in_the_table() -> Patches:
     return [(Parked, "_try", try_)]
 
 
+def ticks_counted_by_their_process() -> Patches:
+    from headgate.agents.operators.actors import ticking
+
+    original = ticking.next_tick
+    newest: dict[str, Any] = {}
+
+    def next_tick(period_ms: int, last: Any, since: int, now: int) -> Any:
+        return original(period_ms, newest.get("tick"), since, now)
+
+    class Remembers(ticking.RunningTick):
+        def __init__(self, op: Any, due: Any) -> None:
+            super().__init__(op, due)
+            newest["tick"] = ticking.LastTick(due.number, due.at)
+
+    return [(ticking, "next_tick", next_tick), (ticking, "RunningTick", Remembers)]
+
+
 BRANCHES: tuple[Plant, ...] = (
     Plant(
         "parked-overtaken",
@@ -93,6 +110,12 @@ BRANCHES: tuple[Plant, ...] = (
         "a parked record that has gone on stays in the table",
         parked_rows_that_ran_stay_in_the_table,
         ("parks",),
+    ),
+    Plant(
+        "ticks-in-memory",
+        "a tick counts before it is committed, so that it is lost with its transaction",
+        ticks_counted_by_their_process,
+        ("ticking", "kill"),
     ),
     Plant(
         "letters-left-out",

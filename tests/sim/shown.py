@@ -114,6 +114,7 @@ SHOWN: dict[str, int] = {
     "time-first": 50_006,
     "time-forgotten": 50_001,
     "time-is-the-end": 2_000_001,
+    "ticks-in-memory": 8_000_028,
     "timers-gone": 5_000_181,
     "timers-stay": 5_000_044,
     "transaction-left-open": 50_000,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.blocks import BRANCHED, CALM, RANKED, edge_blocks, fixed_blocks, run_block, run_fixed
+from tests.sim.blocks import BRANCHED, CALM, RANKED, TICKING, edge_blocks, fixed_blocks, run_block, run_fixed
 from tests.sim.faults import CALLS, EDGES, FURTHER, calls_of, edges_of, further_of
 from tests.sim.plant import BRANCHES
 from tests.sim.timely import timed
@@ -35,6 +35,11 @@ def test_rows_are_ranked_in_each_way_of_columns():
     """States that are no numbers are merged, stored, evicted and restored there."""
     shapes = [World(seed).shape for seed in RANKED]
     assert [(one.columns, one.ranked) for one in shapes] == [("plain", True), ("named", True), ("awaited", True)]
+
+
+def test_the_clock_calls_in_some_worlds():
+    """A function of the job, not of a task."""
+    assert all("ticking" in world.jobs[0].branches.words for world in map(World, TICKING))
 
 
 def test_time_is_judged_in_calm_worlds():

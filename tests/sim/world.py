@@ -106,7 +106,7 @@ class Job:
         """Whether it writes a stream for other jobs."""
         producers = world.sharing.names if world.sharing is not None and kind == DOWNSTREAM else ()
         plain = kind == "whole" and not (shape.mixed or world.at_least_once)
-        self.branches = b.Branches.drawn(world.seed) if plain else None
+        self.branches = b.Branches.drawn(world.seed, stateful=shape.stateful) if plain else None
         words = (*words, self.joining, self.branches, producers, shape.ranked)
         self.declared = declared(kind, *words)
         self.coordinator_topic = self.declared.topics.coordinator

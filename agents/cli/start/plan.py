@@ -291,7 +291,7 @@ def _end(graph: Graph, one: Input) -> dict[str, str]:
 
 def _step(declared: Declared, step: Step, columns: bool) -> dict[str, str | None]:
     """What a step works on, and why on rows where columns were to be expected."""
-    why = None if step.parents else declared.why_rows.get(step.name)
+    why = None if step.staged else declared.why_rows.get(step.name)
     if columns and (inside := step.why_rows()) is not None:
         columns, why = False, inside
     return {"step": declared.name(step), "works_on": "columns" if columns else "rows", "why": why}

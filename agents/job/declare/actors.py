@@ -100,6 +100,56 @@ class Context(Protocol):
         ...
 
 
+class ClockTick(Protocol):
+    """One call of a function of `@app.timer`, and what it can do. It is valid only while the function runs."""
+
+    @property
+    def number(self) -> int:
+        """The how manyth tick this is, since the job began: 1, 2, 3 … without a gap."""
+        ...
+
+    @property
+    def at(self) -> int:
+        """Its place on the calendar (ms): a multiple of the period."""
+        ...
+
+    @property
+    def missed(self) -> int:
+        """How many ticks were left out before this one, because no worker had the task, or it was busy."""
+        ...
+
+    @property
+    def task(self) -> str:
+        """The name of the task that calls, for example `Partition 3`."""
+        ...
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock (ms); in tests, the clock of the test driver."""
+        ...
+
+    def table(self, name: str) -> MutableMapping[Any, Any]:
+        """A table of the app, bound to this task."""
+        ...
+
+    def emit(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Write a record to a topic, as part of this tick. Without `timestamp`, the record gets the time of the tick (`at`)."""
+        ...
+
+    def commit(self) -> None:
+        """Commit after this tick, without waiting for the commit interval."""
+        ...
+
+
 class Actor:
     """Base class of actors with hooks. Each hook may be plain or async. A hook that is not overridden costs nothing.
 

@@ -22,12 +22,12 @@ from ....core.words import APP
 from ...records.values import serdes
 from ...records.values.serdes import Serde
 from ..derive.result_fields import check_own_fields
-from ..steps.ends import ActorStep, AgentStep
+from ..steps.ends import ActorStep, AgentStep, TimerStep
 from ..steps.sources import InputStep, inputs_of
 from ..steps.step import Policy, Step
-from ..types.arguments import called_from, check_arguments, check_selector, duration
+from ..types.arguments import called_from, check_arguments, check_function, check_selector, duration, shown
 from ..types.timestamps import When, moment, timestamps_of
-from .actors import Actor, check_actor
+from .actors import Actor, ClockTick, check_actor
 from .checks import Selector, check_migrate, check_policy, check_serde, check_topic, end_meant, name_of, table_name_of
 from .declared_table import DeclaredTable
 from .refused_verbs import RefusesVerbs, no_verb
@@ -42,6 +42,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A", bound=Actor)
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound="Callable[[ClockTick], Any]")
 
 Moment = int | str | datetime
 """A time: ms since 1970, ISO 8601 text or a `datetime`; without a time zone it is UTC. Text may name an end of the log instead."""
@@ -333,6 +334,33 @@ class App(RefusesVerbs):
 
         return declare
 
+    def timer(self, period: str | float, *, name: str | None = None) -> Callable[[T], T]:
+        """Declare a function, plain or async, that the clock calls once per period in the whole job, however many tasks and workers it has.
+
+        >>> @app.timer("10s")
+        ... async def report(tick: hg.Tick):
+        ...     tick.emit("reports", {"number": tick.number, "missed": tick.missed})
+
+        One task calls it, and what it emits and changes in tables is committed together with the tick itself: a tick that is not committed
+        has not happened. Ticks stand on the calendar (`"1h"`: at each full hour, UTC), by the clock of the worker that has the task. While
+        no worker has it no tick is called; then one is, late, and says how many were missed. Its tables are those of its task: a part of
+        the job's, if the job has several tasks.
+        """
+        period_ms = duration(period, "timer")
+        if period_ms < 1:
+            raise DeclarationError(f"@app.timer({period!r}): a period is at least 1 ms", remedy='@app.timer("10s")')
+
+        def declare(fn: T) -> T:
+            check_function(fn, "timer", signature="(tick)", awaits=True)
+            if inspect.isasyncgenfunction(fn):
+                raise DeclarationError(
+                    f"@app.timer: {shown(fn)} yields, which has no meaning here", remedy="tick.emit(topic, value)"
+                )
+            self.add(TimerStep(name=name_of("timer", fn, name), fn=fn, period_ms=period_ms, where=called_from()))
+            return fn
+
+        return declare
+
     def _own(self, streams: Sequence[Any], verb: str) -> None:
         if not streams:
             raise DeclarationError(f"@app.{verb}() needs at least one stream", remedy=f"@app.{verb}(orders)")
@@ -350,9 +378,9 @@ class App(RefusesVerbs):
 
     def add(self, step: Any) -> Any:
         """Add a step; refuse it if the job could not work with it. Step names are unique in a job."""
-        if step.name and step.parents:
+        if step.name and step.staged:
             for other in self.steps:
-                if other.name == step.name and other.parents:
+                if other.name == step.name and other.staged:
                     raise DeclarationError(
                         f"two steps are named '{step.name}': {other.where} and {step.where}",
                         remedy="give one of them a name=",
@@ -372,7 +400,7 @@ class App(RefusesVerbs):
 
     def _topic_is_open(self, step: Step) -> None:
         """Refuse topics that are not the user's to read or write."""
-        reads = not step.parents
+        reads = not step.staged
         for topic in (step.name,) if reads else step.writes:
             if why := self.topics.kept(topic, written=False) if reads else ClosedTopics(self.topics).closed(topic):
                 raise DeclarationError(

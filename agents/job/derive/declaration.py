@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ....core.errors import DeclarationError
 from ....core.graph.checks import validate
 from ....core.graph.graph import Graph, Input, loose_name
+from ....core.graph.grouping import named_owner
 from ....core.graph.keying import check_stated
 from ....core.graph.model import JobModel
 from ....core.names import JobName, Topics
@@ -127,7 +128,7 @@ class Declared:
     def graph(self) -> Graph:
         """The checked graph."""
         inputs = tuple(map(self._input, self.inputs.values()))
-        stages = tuple(step.stage(self) for step in self.steps if step.parents)
+        stages = tuple(step.stage(self) for step in self.steps if step.staged)
         graph = Graph(inputs, stages)
         validate(graph)
         check_stated(graph)
@@ -217,7 +218,10 @@ class Declared:
             for step in self.steps
             if (name := self.name(step)) in hearing
         )
-        return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings, steps, self.graph.bounded)
+        timers = (step.name for step in self.steps if step.by_clock and named_owner(step.name, model.tasks) == task)
+        return TaskPlan(
+            str(self.app.job), task, tuple(inputs), outputs, settings, steps, self.graph.bounded, frozenset(timers)
+        )
 
 
 def _farthest(ahead: Iterable[int | None]) -> int | None:

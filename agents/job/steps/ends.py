@@ -152,3 +152,26 @@ class ActorStep(Step):
 
     def tables(self) -> Sequence[TableSpec]:
         return [TableSpec(f"{self.name}.timers", STORED, STORED, schema_of_own(TIMERS, "kind, time"))]
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class TimerStep(Step):
+    """A function that the clock calls, once in the job. When it was called is state, so the tasks of a job that has one stay what they are,
+    and so does the one that calls it."""
+
+    VERB = "timer"
+    RUN_BY = "actors.ticking.TimerOp"
+    by_clock = True
+    effective = True
+    stateful = True
+    irrevocable = True
+
+    fn: Callable[..., Any]
+    period_ms: int
+
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        return (("every", f"{self.period_ms} ms"),)
+
+    def tables(self) -> Sequence[TableSpec]:
+        return [TableSpec(f"{self.name}.timers", STORED, STORED, schema_of_own(TIMERS, "number, time"))]

@@ -84,6 +84,8 @@ class Step:
     """Whether Spark runs it."""
     delivers: ClassVar[bool] = False
     """Whether a sink runs it."""
+    by_clock: ClassVar[bool] = False
+    """Whether the clock calls it, in one task of the job; no rows reach it."""
     wants_reader: ClassVar[bool] = False
     """Whether it is of no use unless a step stands behind it."""
     keeps_values: ClassVar[bool] = False
@@ -96,6 +98,11 @@ class Step:
     on_error: Policy = None
     where: str = ""
     """File and line of the declaration, for messages."""
+
+    @property
+    def staged(self) -> bool:
+        """Whether it is a stage of the graph; an input is none."""
+        return bool(self.parents) or self.by_clock
 
     @property
     def behind(self) -> tuple[Step, ...]:

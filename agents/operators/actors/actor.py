@@ -17,7 +17,6 @@ from ....core.settings import duration_ms
 from ....core.windows.results import END_FIELD, WINDOW_HEADER, result_time
 from ....core.words import CONTEXT
 from ...job.declare.actors import Actor, hooks_of
-from ...job.declare.checks import check_target
 from ...job.declare.refused_verbs import RefusesVerbs
 from ...job.steps.ends import ActorStep
 from ...job.types.schemas import CLOSED
@@ -25,8 +24,9 @@ from ...records.columns.batch import Batch
 from ...records.columns.records import Records
 from ...records.kafka.writable import check_headers, whole_ms
 from ...records.values.record import Headers
-from ..base.stateless import VALUES, Env, Operator, encode, encode_keys
+from ..base.stateless import VALUES, Env, Operator
 from .asynchronous import call
+from .emitting import emit_record
 from .timers import EVENT, PROCESSING, Timers
 
 FLUSH_STEP = 500
@@ -80,6 +80,7 @@ class ActorOp(Operator):
             self.env.defer(lambda: self._hook("on_batch", batch))
 
     async def _hook(self, name: str, *args: Any, window: tuple[Any, Mapping[str, Any]] | None = None) -> None:
+        """Call a hook, and before the first one `on_start`; no name: that alone."""
         try:
             if not self.started:
                 self._opened = True
@@ -88,7 +89,7 @@ class ActorOp(Operator):
                 self.started = True
             if window is not None:
                 self.window, self.event_ms = window, result_time(window[1][END_FIELD])
-            if self.hooks[name]:
+            if name and self.hooks[name]:
                 await call(self.step, self.env.patience, getattr(self.actor, name), self.context, *args)
         except BaseException:
             self.context.forget()
@@ -176,11 +177,19 @@ class ActorOp(Operator):
                 closed.delete_many([waiting])
 
     async def work(self, key: str) -> bool:
-        """A timer is due, unless it has been replaced or cancelled since. Returns whether there is more to do."""
+        """A timer is due, unless it has been replaced or cancelled since; or the actor starts. Returns whether there is more to do."""
         found = self.timers.get(key)
         if found is not None and self._is_due(*found):
             await self._fire(key, found[1])
+        elif self._starts_alone:
+            await self._hook("")
         return False
+
+    @property
+    def _starts_alone(self) -> bool:
+        """Whether it starts before any record has come: so do the timers that `on_start` sets."""
+        unborn = not (self.started or self.env.bootstraps())
+        return unborn and self.hooks["on_start"] and self.hooks["on_timer"]
 
     def _is_due(self, kind: str, at: int) -> bool:
         if kind == PROCESSING:
@@ -194,12 +203,12 @@ class ActorOp(Operator):
         await self._hook("on_timer", name, at)
 
     def due(self) -> tuple[int, str] | None:
-        """The earliest processing-time timer; or, due at once, an event-time timer whose time has already passed, and the flush of an actor
-        that has stopped. What is flushed leaves its timers to the next run.
+        """The earliest processing-time timer; or, due at once, an event-time timer whose time has already passed, the flush of an actor
+        that has stopped, and the start of one with timers. What is flushed leaves its timers to the next run.
         """
         if self.flushed:
             return None
-        if self.stopped:
+        if self.stopped or self._starts_alone:
             return self.env.now_ms(), ""
         first = self.timers.first(EVENT)
         if first is not None and self._is_due(EVENT, first[0]):
@@ -269,12 +278,7 @@ class ActorContext(RefusesVerbs):
         partition: int | None = None,
     ) -> None:
         """Write a record to a topic, as part of this letter."""
-        op = self._op
-        app = op.env.app
-        check_target(topic, "ctx.emit", app.topics, op.env.graph)
-        keys = None if key is None else encode_keys(op.step, app.output_key_serde, [key])
-        values = encode(op.step, app.serde, [value])
-        op.env.emit(topic, partition, keys, values, [self._time(timestamp)], [headers] if headers else None)
+        emit_record(self._op, "ctx.emit", topic, value, key, self._time(timestamp), headers, partition)
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
         """Pass a record to the step behind this one."""

@@ -141,6 +141,9 @@ class Env(Protocol):
     meter: Meter
     """What measures for how long the running letter holds the loop."""
 
+    bootstraps: Callable[[], bool]
+    """Whether something must still be read before anything else is."""
+
     topic_id: Callable[[StreamPartition], str]
     """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
 

@@ -7,7 +7,7 @@ work included. Afterwards either all output is in the ready buffer, or an except
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -109,11 +109,14 @@ class Pipeline:
         now_ms: Callable[[], int],
         count: Callable[[str, int], None],
         streams: Iterable[str],
+        timers: Collection[str] = (),
         prepare: Callable[[], None] | None = None,
         careful: bool = False,
         patience: Patience | None = None,
     ) -> None:
-        """`prepare` encodes what the letter changed in tables. If something cannot be encoded, it raises, and the letter has failed.
+        """`timers`: the periodic functions that this task calls, by their steps.
+
+        `prepare` encodes what the letter changed in tables. If something cannot be encoded, it raises, and the letter has failed.
 
         `careful`: nothing is held back for the commit. A failure at a commit costs the whole transaction. After one, the same records run
         again in this mode, where the failing record is found among them, and its policy decides.
@@ -168,12 +171,15 @@ class Pipeline:
         """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
         self.adopted: Callable[[], Mapping[str, str]] = dict
         """The ids of topics that are taken for the same as their successors."""
+        self.bootstraps: Callable[[], bool] = lambda: False
+        """Whether something must still be read before anything else is: what needs no record waits for it."""
         self.poke: Callable[[], None] = _nothing
         """Called when the result of `due()` may have changed without a letter."""
         self.operators: list[Operator] = []
         self.sources: dict[str, SourceOp] = {}
         self.reads: dict[int, frozenset[str]] = {}
         """The streams of this task whose records reach an operator, by the operator's id."""
+        self._timers = timers
         self._spread = Spread(widths, self.emit, self._before_it)
         self._assemble(set(streams), careful)
 
@@ -186,7 +192,7 @@ class Pipeline:
             if isinstance(step, SourceStep):
                 made[id(step)] = self.sources[step.stream(self.declared)] = SourceOp(step, self)
                 depth[id(step)] = 0
-            if not step.parents:
+            if not step.staged or (step.by_clock and step.name not in self._timers):
                 continue
             operator = operator_of(step, self)
             takes: list[Operator] = [operator] * len(step.parents)
@@ -199,7 +205,7 @@ class Pipeline:
             if id(step) in made:
                 continue
             made[id(step)] = operator
-            depth[id(step)] = 1 + max(depth[id(parent)] for parent in step.parents)
+            depth[id(step)] = 1 + max((depth[id(parent)] for parent in step.parents), default=0)
             if not depth[id(step)] % DEEP:
                 made[id(step)] = relay = Relay(step, self)
                 operator.children.append(relay)

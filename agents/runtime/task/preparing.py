@@ -95,6 +95,7 @@ def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Calla
         now_ms=site.wall_ms,
         count=site.count,
         streams=[one.stream for one in site.plan.inputs],
+        timers=site.plan.timers,
         prepare=state.prepare,
         careful=name in needs.producers.careful,
         patience=site.patience,
@@ -109,6 +110,7 @@ def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Calla
     made.spark_timeout_s = settings.seconds("spark.batch-timeout")
     made.topic_id = site.topic_of
     made.adopted = lambda: site.view.adopted
+    made.bootstraps = lambda: bool(site.view.bootstrap)
     made.poke = poke
     made.durable()
     return made

@@ -173,6 +173,7 @@ class TaskActor:
         if phase != before:
             self.since_ms = self.site.wall_ms()
             self.site.log.info("task state", state=phase, before=before)
+            self.due.watch()  # something may wait until the tables are read
             if phase == TaskState.DRAINING:
                 self.site.patience.drains()
         self._alarm.see()
