@@ -24,6 +24,7 @@ from ..job.declare.app import App
 from ..worker.worker import Worker
 from .configuration import CommandLine, configure
 from .launch import Identity, Seat, bound_inputs, state_root, take_seat, worker_options
+from .read_here import read_here
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -58,7 +59,20 @@ class HostedWorker:
         """The tasks that it has, each with its state, such as `running`."""
         if self._worker is None:
             return {}
-        return {name: actor.machine.phase for name, actor in sorted(self._worker.actors.items())}
+        return {name: str(actor.machine.phase) for name, actor in sorted(self._worker.actors.items())}
+
+    def get(self, table: str, key: Any) -> Any:
+        """The value of a key in a table of `app.table(…)` or `.table(…)`, as of the newest commit; None if there is no such row.
+
+        >>> async with hg.running(app) as worker:
+        ...     worker.get("totals", "ann")
+
+        Only tasks of this worker are read. If the row may be in one that another worker has, or that is not restored yet, this raises
+        instead of answering that there is none.
+        """
+        if self._worker is None or self._task is None or self._task.done():
+            raise EnvironmentFault("this worker does not run", remedy="ask inside of the block of hg.running(app)")
+        return read_here(self._worker, table, key)
 
     async def ended(self) -> None:
         """Wait until the worker has ended: its run was stopped, was drained, or has ended. Raises the error with which it failed."""

@@ -92,3 +92,20 @@ def inside(bootstrap: str) -> None:
 
     asyncio.run(program())
     assert seen
+
+
+def read_inside(bootstrap: str) -> None:
+    """HostedWorker.get"""
+    app = hg.App("sales", id="kept")
+    app.input("orders", key_serde=hg.text()).table("kept")
+
+    async def program() -> object:
+        with tempfile.TemporaryDirectory() as state:
+            async with hg.running(app, bootstrap=bootstrap, state_dir=state) as worker, asyncio.timeout(60):
+                while True:
+                    try:
+                        return worker.get("kept", "no such order")
+                    except hg.EnvironmentFault:  # its task is not restored yet
+                        await asyncio.sleep(0.1)
+
+    assert asyncio.run(program()) is None

@@ -19,8 +19,11 @@ from .pages import ROOT
 
 HOUSE = ROOT / "examples"
 EXAMPLES = sorted(
-    path for path in (ROOT / "examples").glob("*.py") if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")
+    path
+    for path in (ROOT / "examples").glob("*.py")
+    if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8") and path.stem != "served_table"
 )
+"""Those that end by themselves. The web service is tried with the other workers inside of a program, in `tests/e2e/test_inside_others`."""
 
 pytestmark = pytest.mark.kafka
 
@@ -73,7 +76,9 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
 def test_every_example_is_here() -> None:
     """What `make demo` runs, the smaller one below it, and the job that the demo runs: a file of examples is run by a test."""
     assert [path.stem for path in EXAMPLES] == ["demo", "ground"]
-    assert {path.stem for path in HOUSE.glob("*.py")} == {"demo", "ground", "jobs_of_jobs", "joined_streams", "sales"}
+    assert {path.stem for path in HOUSE.glob("*.py")} == {
+        *("demo", "ground", "jobs_of_jobs", "joined_streams", "sales", "served_table")
+    }
     assert "examples/demo.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 

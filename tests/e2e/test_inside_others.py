@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 import headgate as hg
+from headgate.agents.process.read_here import NotOpenHere
 
 from .conftest import QUICK
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 
@@ -103,3 +110,73 @@ async def test_an_error_of_the_block_passes_and_the_worker_has_left(job, topic):
     with pytest.raises(ZeroDivisionError):
         await fails()
     assert worker.tasks == {}
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait until this is so."""
+    give_up = time.monotonic() + 200
+    while not true():
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.02)
+
+
+async def answered(session: aiohttp.ClientSession, url: str, good: Any) -> tuple[int, Any]:
+    """The first answer that is wanted: rows are there after their commit."""
+    async with asyncio.timeout(200):
+        while True:
+            async with session.get(url) as answer:
+                found = answer.status, await answer.json()
+            if good(*found):
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def test_a_web_service_answers_from_the_table_of_its_worker(job, topic, monkeypatch):
+    """The example: rows are there after their commit, who is unknown is told from what cannot be known, and a restart keeps all."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = importlib.import_module("served_table")
+    inp = topic("in", 2)
+    total = {"customer": "ann", "total": 5}
+    for turn in (1, 2):
+        app = example.job(job.name, inp)
+        async with hg.running(app, **given(job)) as worker, aiohttp.ClientSession() as session:
+            runner = await example.serve(worker, 0)
+            port = runner.addresses[0][1]
+            url = f"http://localhost:{port}/totals/"
+            if turn == 1:
+                await job.write(inp, [{"customer": "ann", "amount": 2}, {"customer": "ann", "amount": 3}])
+            status, found = await answered(session, url + "ann", lambda status, found: found == total)
+            assert (status, found) == (200, total)
+            status, found = await answered(session, url + "bob", lambda status, _: status != 503)
+            assert (status, found) == (404, {"error": "bob has bought nothing"})
+            await runner.cleanup()
+    with pytest.raises(hg.EnvironmentFault, match="does not run"):
+        worker.get("totals", "ann")
+
+
+async def test_a_worker_says_nothing_of_rows_that_another_may_have(job, topic):
+    """That there is no row is said where all tasks are; a table that does not exist, and a wrong key, are other errors."""
+    inp = topic("in", 2)
+
+    def there(worker: hg.HostedWorker) -> bool:
+        try:
+            return worker.get("rows", "a") == {"v": 1}
+        except NotOpenHere:
+            return False
+
+    def kept() -> hg.App:
+        app = hg.App(job.name, key_serde=hg.text())
+        app.input(inp).table("rows")
+        return app
+
+    async with hg.running(kept(), **given(job)) as one, hg.running(kept(), **given(job)) as two:
+        await until(lambda: list(one.tasks.values()) == list(two.tasks.values()) == ["running"])
+        await job.write(inp, [{"v": 1}], partition=0, key=b"a")
+        (has, lacks) = (one, two) if "Partition 0" in one.tasks else (two, one)
+        await until(lambda: there(has))
+        with pytest.raises(NotOpenHere, match="Partition 0 is not open in this worker"):
+            lacks.get("rows", "a")
+        with pytest.raises(hg.DeclarationError, match=r"no table 'row'.*rows"):
+            has.get("row", "a")
+        with pytest.raises(hg.DeclarationError, match="the key"):
+            has.get("rows", 7)
