@@ -162,6 +162,7 @@ class App(RefusesVerbs):
         have the times that they had there, its watermark is that of its producers, and with `until="producers"` the input ends when all
         of them have ended.
         """
+        _one_topic(topic, options)
         check_topic(topic, "input")
         where = f"input('{topic}')"
         if (other := inputs_of(self.steps).get(topic)) is not None:
@@ -449,6 +450,19 @@ def earliest_of(given: Moment | None, where: str) -> int | None:
         return found
     raise DeclarationError(
         f"{where}: earliest={given!r:.60}", remedy="a time: ms, ISO text or a datetime; None takes all"
+    )
+
+
+def _one_topic(topic: Any, options: Mapping[str, Any]) -> None:
+    """Refuse several topics, and patterns as other libraries have them: each topic has partitions and a time of its own."""
+    given = f"pattern={options['pattern']!r}" if "pattern" in options else repr(topic)
+    several = isinstance(topic, list | tuple | set | frozenset)
+    matching = isinstance(topic, str) and not set("*?^$[](){}|+\\").isdisjoint(topic)
+    if not (several or matching or "pattern" in options):
+        return
+    raise DeclarationError(
+        f"input({given:.100}): an input is one topic, and not several by a list or a pattern",
+        remedy="app.input(…) for each of them, and first.merge(*others); a topic that comes later joins when it is declared",
     )
 
 

@@ -230,3 +230,11 @@ def test_whose_updates_come_out_of_a_stage():
     )  # fmt: skip
     found = {name: updates_of(graph, name) for name in ("a", "n", "m", "of", "e", "t")}
     assert found == {"a": set(), "n": {"n"}, "m": {"n"}, "of": {"of"}, "e": set(), "t": set()}
+
+
+def test_only_what_the_clock_calls_reads_nothing() -> None:
+    """It belongs to a task by its name, and no record reaches it."""
+    timer = Stage("timer-report", "timer", (), stateful=True)
+    graph = Graph((A,), (timer, Stage("out", "to", ("a",), writes=("copy",))))
+    validate(graph)
+    assert (graph.flow("timer-report"), graph.stateful) == (frozenset(), True)
