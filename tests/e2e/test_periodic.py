@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from itertools import pairwise
 
+import orjson
 import pytest
 
 import headgate as hg
+
+from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PERIOD_MS = 200
@@ -24,9 +28,25 @@ counts = app.table("counts", key=hg.text())
 @app.timer("200ms")
 async def report(tick):
     counts["ticks"] = counts.get("ticks", 0) + 1
-    told = {"number": tick.number, "at": tick.at, "missed": tick.missed, "pid": os.getpid(), "counted": counts["ticks"]}
+    told = {"number": tick.number, "at": tick.at, "missed": tick.missed, "pid": os.getpid()}
+    told |= {"counted": counts["ticks"], "task": tick.task}
     tick.emit("OUT", told)
 """
+
+
+async def planned(job):
+    """What `headgate plan` says of the job that runs."""
+    words = ["plan", "the_job:app", "-b", job.bootstrap, "--app-dir", str(job.directory), "-o", "json"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "headgate.agents.cli", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, complaints = await process.communicate()
+    assert process.returncode == 0, complaints
+    found = orjson.loads(said)
+    assert wrong(found, schema("plan")) == []
+    return found
 
 
 async def test_ticks_are_neither_lost_nor_doubled_when_the_worker_that_calls_is_killed(job, topic):
@@ -50,6 +70,9 @@ async def test_ticks_are_neither_lost_nor_doubled_when_the_worker_that_calls_is_
     assert [one["counted"] for one in ticks] == [one["number"] for one in ticks]
     for before, after in pairwise(ticks):
         assert after["at"] - before["at"] == PERIOD_MS * (1 + after["missed"])
+    plan = await planned(job)
+    assert plan["timers"] == [{"timer": "timer-report", "task": ticks[0]["task"]}]
+    assert {one["task"] for one in ticks} == {ticks[0]["task"]}
     handed = [after for before, after in pairwise(ticks) if before["pid"] != after["pid"]]
     assert len(handed) >= 2
     assert sum(one["missed"] > 0 for one in handed) >= 2  # nobody had the task for a session

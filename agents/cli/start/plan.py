@@ -18,7 +18,7 @@ from ....core.coordination.placement import asked
 from ....core.coordination.state import JobState
 from ....core.errors import DeclarationError, HeadgateError, NotFound
 from ....core.graph.graph import Graph, Input
-from ....core.graph.grouping import Grouping
+from ....core.graph.grouping import Grouping, named_owner
 from ....core.graph.grouping import counts as widths
 from ....core.graph.model import JobModel, producer_sets
 from ....core.graph.resolve import shared_widths
@@ -110,6 +110,9 @@ def show_plan(found: dict[str, Any], workers: int) -> None:
     for one in found["steps"]:
         if one["why"]:
             click.echo(f"Note: '{one['step']}' works on rows: {one['why']}", err=True)
+    if found["timers"]:
+        click.echo()
+        show_table(["TIMER", "CALLED BY"], ([one["timer"], one["task"]] for one in found["timers"]))
     if idle := idle_note(workers, len(found["tasks"])):
         click.echo(f"Note: {idle}", err=True)
     for one in found["state"]:
@@ -257,7 +260,10 @@ def _document(
         ],
         "locations": [{"worker": name, "location": locations[name]} for name in names],
         "ends": [_end(intended.graph, one) for one in intended.graph.counted if one.until is not None],
-        "steps": [_step(declared, step, columns) for step, columns in on_columns(declared.steps)],
+        "steps": [_step(declared, step, columns) for step, columns in on_columns(declared.steps) if not step.by_clock],
+        "timers": [
+            {"timer": step.name, "task": named_owner(step.name, grouping)} for step in declared.steps if step.by_clock
+        ],
         "producers": [
             {"stream": one.stream, "tasks": sorted(one.tasks, key=natural)}
             for one in producer_sets(intended.graph.fed, grouping, {}).values()
