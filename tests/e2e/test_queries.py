@@ -20,6 +20,7 @@ import pytest
 import headgate as hg
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.reading import folded
+from headgate.agents.web.door import PageDoor
 from headgate.agents.web.service import Page
 from headgate.core.coordination.metadata import ASSIGNMENTS, stored
 from headgate.core.task.stored.checkpoint import parse_log_key, parse_log_value
@@ -46,9 +47,9 @@ def spending(name: str, inp: str, out: str) -> hg.App:
 
 
 @contextlib.asynccontextmanager
-async def paged(job: Any, app: hg.App, processor: str) -> AsyncIterator[tuple[Any, str]]:
+async def paged(job: Any, app: hg.App, processor: str, token: str = "") -> AsyncIterator[tuple[Any, str]]:
     """A worker with its page."""
-    page = Page()
+    page = Page(door=PageDoor("127.0.0.1", token))
     await page.bind()
     running = await job.start(app, processor, url=page.url)
     await page.start(running.worker, configure(CommandLine(bootstrap=job.bootstrap)))
@@ -117,6 +118,30 @@ async def test_a_program_asks_while_tasks_move_and_owners_die(job, topic):
             with pytest.raises(hg.HeadgateError, match=r"no worker|does not answer"):
                 async with hg.query(job.name, "spent", bootstrap=job.bootstrap, timeout="1s"):
                     pass
+
+
+async def test_the_token_opens_all_workers_or_none(job, topic, monkeypatch, tmp_path):
+    """Workers ask each other with their own; who asks gives it, or learns nothing."""
+    monkeypatch.setenv("HEADGATE_BOOTSTRAP", job.bootstrap)
+    inp, out = topic("in"), topic("out")
+    app = spending(job.name, inp, out)
+    async with paged(job, app, "w1", "secret") as (one, first), paged(job, app, "w2", "secret") as (two, _):
+        await one.until(lambda: len(one.worker.actors) == 2 and set(one.states().values()) == {"running"})
+        await two.until(lambda: len(two.worker.actors) == 2 and set(two.states().values()) == {"running"})
+        await job.write(inp, [{"user": user, "n": n} for n, user in enumerate(USERS)])
+        await job.values(out, len(USERS))
+        async with hg.query(job.name, "spent", url=first, token="secret") as spent:
+            assert [found.value["total"] for found in await spent.get_many(USERS)] == list(range(len(USERS)))
+        with pytest.raises(hg.EnvironmentFault, match="rejects the token"):
+            async with hg.query(job.name, "spent", bootstrap=job.bootstrap, token="another"):
+                pass
+        async with aiohttp.ClientSession() as session:
+            for path in ("query/spent/u1", "query", "export/spent?task=Partition%200"):
+                async with session.get(f"{first}/api/{path}") as answer:
+                    assert answer.status == 401
+                    assert "token" in await answer.text()
+        monkeypatch.setenv("HEADGATE_WEB_TOKEN", "secret")
+        assert (await exported(job, "spent", tmp_path / "out", "jsonl"))["rows"] == len(USERS)
 
 
 async def test_what_cannot_be_asked_is_said(job, topic):
