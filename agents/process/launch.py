@@ -7,7 +7,7 @@ Decides:
   its old id.
 - The location: a random id, written once into the state directory, so that workers that share the directory share the location; or what
   `location.provider` names (`core/coordination/location.py`).
-- Whether the previous process with this id is certainly dead: its lock file was free.
+- Whether the previous process with this id is certainly dead: its lock file was free, and names it.
 
 Promises: two processes that start at once never get the same id. A location id is written completely or not at all. The directory of a
 job's state is readable only by the user who runs its workers, also one that an older version has made.
@@ -46,6 +46,8 @@ from .user import user_name
 MOST_HERE = 1000
 """The most workers of one job on one machine."""
 LOCKS = ".workers"
+FORERUNNERS = 20
+"""How many processes a lock file names. One that did not come so far as to take part is named, too."""
 PRIVATE = 0o700
 RUN_FAILED = 5
 """The exit code by which a child tells its supervisor that the run has failed. The supervisor then does not restart it, and exits
@@ -131,6 +133,19 @@ class Seat:
     free: bool
     """The lock was free, so the previous process with this id on this machine is dead."""
     file: IO[str] | None = None
+    forerunners: frozenset[str] | None = None
+    """The processes that have held the lock before, and are dead; None if an older version has not written them."""
+
+    def sign(self, process: str) -> None:
+        """Write which process this is into the lock file: whoever holds the lock after it knows that it is dead."""
+        if self.file is None:
+            return
+        self.file.seek(0)
+        _, *before = self.file.read().splitlines() or [""]
+        self.file.seek(0)
+        self.file.truncate()
+        self.file.write("\n".join([str(os.getpid()), process, *before[: FORERUNNERS - 1]]) + "\n")
+        self.file.flush()
 
     def leave(self) -> None:
         """Release the lock."""
@@ -183,10 +198,8 @@ def _sit(locks: Path, processor: str) -> Seat | None:
         file.close()
         return None
     file.seek(0)
-    file.truncate()
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    return Seat(processor, True, file)
+    before = file.read().splitlines()
+    return Seat(processor, True, file, None if len(before) == 1 else frozenset(before[1:]))
 
 
 def host_word(host: str) -> str:
@@ -253,12 +266,14 @@ def worker_options(
     for name in given:
         if why := stream_problem(name, declared.graph.input):
             raise SettingError(why)
+    process = identity.process or uuid.uuid4().hex
+    seat.sign(process)
     return WorkerOptions(
         declared=declared,
         client=configuration.client,
         processor=seat.processor,
         location=location_of(configuration, root),
-        process=identity.process or uuid.uuid4().hex,
+        process=process,
         token=secrets.token_hex(3),
         state_dir=root.parent,
         run_id=identity.run_id,
@@ -273,6 +288,7 @@ def worker_options(
         url=url,
         web_port=int(configuration.value("web.port")),
         lock_free=seat.free,
+        forerunners=seat.forerunners,
         supervised=identity.supervised,
         since_ms=identity.since_ms,
         no_wait=identity.no_wait,

@@ -65,6 +65,7 @@ def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Member
         fingerprint=parts(options.declared, settings),
         run_id=options.run_id,
         lock_free=options.lock_free,
+        forerunners=options.forerunners,
         supervised=options.supervised,
         since_ms=options.since_ms,
         no_wait=options.no_wait,

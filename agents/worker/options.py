@@ -45,6 +45,8 @@ class WorkerOptions:
     url: str = ""
     web_port: int = 0
     lock_free: bool = False
+    forerunners: frozenset[str] | None = None
+    """The processes that have held the lock file before; None: not known."""
     supervised: bool = False
     since_ms: int = 0
     """When the supervisor of this process began; 0 without one."""

@@ -144,6 +144,23 @@ async def test_a_wrong_promise_costs_a_restore_and_nothing_else(job, topic):
     await fleet.right()
 
 
+async def test_a_wrong_promise_ends_no_worker_of_the_same_id(job, topic):
+    """Two machines of one name claim one location. The lock file of the second is free, but it is on another disk: the first lives. So the
+    second does not start, and says why; the first goes on with the same incarnation.
+    """
+    fleet = Fleet(job, topic, COUNTS)
+    claim = ("--set", "location.provider=env:RACK")
+    one = await fleet.worker("w1", *claim, "--state-dir", str(job.directory / "disk-1"), RACK="rack-1")
+    await until_running(one, 2)
+    await fleet.write(1)
+    two = await fleet.worker("w1", *claim, "--state-dir", str(job.directory / "disk-2"), RACK="rack-1")
+    assert await two.ended() == 1
+    assert "is still running" in two.text()
+    await fleet.right()
+    assert len(await running(one)) == 2
+    assert "000002-" not in one.text()
+
+
 def stores(job, disk):
     """The tasks that have a store on this disk."""
     return sorted(path.parent.name for path in (disk / f"{job.name}-1" / "tasks").glob("*/db"))

@@ -391,7 +391,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return self._rest(self.pauses.until, f"backing off, because incarnations keep ending: {self._lost}")
         config, doubtful = self.config, False
         for worker in self._before():
-            here = config.supervised or (config.lock_free and worker.location == config.location)
+            held = config.forerunners is None or worker.process in config.forerunners
+            here = config.supervised or (config.lock_free and held and worker.location == config.location)
             dead = worker.process == config.process or (here and worker.incarnation in (self._predecessors or ()))
             if not dead and not self.liveness.gone(worker.process):
                 doubtful = doubtful or self.liveness.silence(worker.process) <= config.session_s

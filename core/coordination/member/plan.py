@@ -28,6 +28,9 @@ class MemberConfig:
     """Name and id, exactly as given."""
     lock_free: bool = False
     """The processor's lock file in the state directory was free, so its previous process here is dead."""
+    forerunners: frozenset[str] | None = None
+    """The processes that have held that lock file. Another one may live on another disk, although it claims the same location. None: the
+    file does not say."""
     supervised: bool = False
     """The supervisor that started this process says that its predecessor is dead."""
     since_ms: int = 0

@@ -143,6 +143,27 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     assert take_seat(tmp_path, "w1").free is True
 
 
+def test_a_lock_file_names_the_processes_that_have_held_it(tmp_path: Path) -> None:
+    """They are dead, whatever location they claim. The last twenty are enough; a file of an older version names none."""
+    seat = take_seat(tmp_path, "w1")
+    assert (seat.free, seat.forerunners) == (True, frozenset())
+    seat.sign("p0")
+    assert take_seat(tmp_path, "w1").forerunners is None  # it is not free: it says nothing of who is dead
+    for n in range(1, 25):
+        seat.leave()
+        seat.sign("nobody")  # it does not hold it any more
+        seat = take_seat(tmp_path, "w1")
+        assert seat.forerunners == {f"p{before}" for before in range(max(0, n - 20), n)}
+        seat.sign(f"p{n}")
+    seat.leave()
+    (tmp_path / ".workers" / "w1.lock").write_text("4711\n")
+    seat = take_seat(tmp_path, "w1")
+    assert (seat.free, seat.forerunners) == (True, None)
+    seat.sign("later")
+    seat.leave()
+    assert take_seat(tmp_path, "w1").forerunners == {"later"}
+
+
 def test_the_location_is_written_once_also_by_many_at_a_time(tmp_path: Path) -> None:
     """Workers that share the directory share the location; nobody reads half of one."""
     found: list[str] = []

@@ -74,11 +74,17 @@ def test_the_first_life_of_a_processor():
         ({}, "waiting"),
         ({"lock_free": True}, "fencing"),
         ({"lock_free": True, "location": "elsewhere"}, "waiting"),
+        ({"lock_free": True, "forerunners": frozenset({"oldest", "old"})}, "fencing"),
+        ({"lock_free": True, "forerunners": frozenset({"other"})}, "waiting"),
+        ({"lock_free": True, "forerunners": frozenset[str]()}, "waiting"),
+        ({"supervised": True, "forerunners": frozenset[str]()}, "fencing"),
         ({"supervised": True}, "fencing"),
     ],
 )
 def test_a_predecessor_is_dead_only_by_proof(given: dict, state: str):
-    """Its lock is free and it was here, or the supervisor says so."""
+    """Its lock is free and it was here, or the supervisor says so. A lock file that names others is on another disk: two machines claim one
+    location, and the predecessor may live on the other one.
+    """
     member, said = entered(life("000004-old", "old"), **given)
     assert member.state == state
     assert (said == [Fence("p1", "000004-old")]) == (state == "fencing")
