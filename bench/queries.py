@@ -261,7 +261,7 @@ def main() -> int:
         return 0
     given.seconds = given.seconds or (3.0 if given.quick else 5.0)
     given.rounds = given.rounds or (1 if given.quick else 4)
-    given.records = given.records or int((4 * given.rounds + 4) * (given.seconds + 1) * 90_000)
+    given.records = given.records or int((4 * given.rounds + 4) * (given.seconds + 1) * 300_000)
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         rows = measured(broker, directory, given)
     failed = False
