@@ -182,8 +182,8 @@ async def test_what_lives_beside_the_actors_is_a_service_of_the_app(job, topic):
     def names():
         return {service.label for service in faust._children if type(service).__name__ == "CoroutineService"}
 
-    five = {"steering", "upkeep", "lags", "intake Partition 0", f"outbox {one.worker.incarnation}"}
-    await one.until(lambda: names() == five, "five services")  # one that looks up offsets may be there for a moment
+    six = {"steering", "upkeep", "leftovers", "lags", "intake Partition 0", f"outbox {one.worker.incarnation}"}
+    await one.until(lambda: names() == six, "six services")  # one that looks up offsets may be there for a moment
     await one.stop()
     assert names() == set()
 
