@@ -60,8 +60,11 @@ def a_key_that_waits_is_forgotten() -> Patches:
     original = Parked.keep_back
 
     def keep_back(self: Any, chunk: Any) -> Any:
-        self._keys.clear()
-        return original(self, chunk)
+        keys, self._keys = self._keys, {}
+        try:
+            return original(self, chunk)
+        finally:
+            self._keys = keys
 
     return [(Parked, "keep_back", keep_back)]
 
