@@ -105,7 +105,7 @@ class ClockTick(Protocol):
 
     @property
     def number(self) -> int:
-        """The how manyth tick this is, since the job began: 1, 2, 3 … without a gap."""
+        """Its number since the job began: 1, 2, 3 … without a gap."""
         ...
 
     @property

@@ -151,7 +151,7 @@ class ActorStep(Step):
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def tables(self) -> Sequence[TableSpec]:
-        return [TableSpec(f"{self.name}.timers", STORED, STORED, schema_of_own(TIMERS, "kind, time"))]
+        return [TableSpec(timers_table(self), STORED, STORED, schema_of_own(TIMERS, "kind, time"))]
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -174,4 +174,9 @@ class TimerStep(Step):
         return (("every", f"{self.period_ms} ms"),)
 
     def tables(self) -> Sequence[TableSpec]:
-        return [TableSpec(f"{self.name}.timers", STORED, STORED, schema_of_own(TIMERS, "number, time"))]
+        return [TableSpec(timers_table(self), STORED, STORED, schema_of_own(TIMERS, "number, time"))]
+
+
+def timers_table(step: ActorStep | TimerStep) -> str:
+    """The internal table of its timers."""
+    return f"{step.name}.timers"

@@ -17,8 +17,7 @@ from ....core.settings import duration_ms
 from ....core.windows.results import END_FIELD, WINDOW_HEADER, result_time
 from ....core.words import CONTEXT
 from ...job.declare.actors import Actor, hooks_of
-from ...job.declare.refused_verbs import RefusesVerbs
-from ...job.steps.ends import ActorStep
+from ...job.steps.ends import ActorStep, timers_table
 from ...job.types.schemas import CLOSED
 from ...records.columns.batch import Batch
 from ...records.columns.records import Records
@@ -26,7 +25,7 @@ from ...records.kafka.writable import check_headers, whole_ms
 from ...records.values.record import Headers
 from ..base.stateless import VALUES, Env, Operator
 from .asynchronous import call
-from .emitting import emit_record
+from .emitting import InTask
 from .timers import EVENT, PROCESSING, Timers
 
 FLUSH_STEP = 500
@@ -226,59 +225,30 @@ class ActorOp(Operator):
             await call(self.step, None, self.actor.on_stop, self.context)
 
 
-def timers_table(step: ActorStep) -> str:
-    """The internal table of an actor's timers."""
-    return f"{step.name}.timers"
-
-
-class ActorContext(RefusesVerbs):
+class ActorContext(InTask):
     """The context that hooks get; see `actors.Context`. Forwarded records are passed on when their hook has returned."""
 
     KIND = CONTEXT
+    _CALLED = "ctx"
 
     def __init__(self, operator: ActorOp) -> None:
+        super().__init__(operator)
         self._op = operator
         self._forwarded: list[tuple[Any, Any, int, Headers]] = []
-
-    @property
-    def task(self) -> str:
-        """The name of this actor's task."""
-        return self._op.env.task
 
     @property
     def watermark(self) -> int | None:
         """The event time up to which this actor has seen everything."""
         return self._op.watermark
 
-    @property
-    def now_ms(self) -> int:
-        """The wall clock, in milliseconds."""
-        return self._op.env.now_ms()
-
-    def table(self, name: str) -> Any:
-        """A table of the app, bound to this task."""
-        return self._op.env.table(name)
-
     def _time(self, timestamp: int | None) -> int:
+        """See `InTask`: without one, the time of what the hook is called for."""
         if timestamp is not None:
-            return whole_ms(timestamp, "timestamp=")
+            return super()._time(timestamp)
         if self._op.event_ms is not None:
             return self._op.event_ms
         times = self._op.env.origin().rows.timestamps
         return max(times) if times else self.now_ms
-
-    def emit(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: Any = None,
-        timestamp: int | None = None,
-        headers: Headers = (),
-        partition: int | None = None,
-    ) -> None:
-        """Write a record to a topic, as part of this letter."""
-        emit_record(self._op, "ctx.emit", topic, value, key, self._time(timestamp), headers, partition)
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
         """Pass a record to the step behind this one."""
@@ -324,10 +294,6 @@ class ActorContext(RefusesVerbs):
     def cancel(self, name: str) -> None:
         """Cancel a timer."""
         self._op.timers.cancel(name)
-
-    def commit(self) -> None:
-        """Commit after this letter."""
-        self._op.env.wants_commit = True
 
     def stop(self) -> None:
         """Stop this actor after this letter."""

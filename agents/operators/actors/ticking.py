@@ -6,15 +6,11 @@ function has emitted and changed: a tick that was not committed has not happened
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....core.ticks import DueTick, LastTick, next_tick
-from ...job.steps.ends import TimerStep
-from ...records.kafka.writable import whole_ms
-from ...records.values.record import Headers
+from ...job.steps.ends import TimerStep, timers_table
 from ..base.stateless import Env, Operator
 from .asynchronous import call
-from .emitting import emit_record
+from .emitting import InTask
 
 LAST = "last"
 """The key of the newest tick in its table."""
@@ -28,7 +24,7 @@ class TimerOp(Operator):
     def __init__(self, step: TimerStep, env: Env) -> None:
         super().__init__(step, env)
         self.timer = step
-        self._table = env.table(f"{step.name}.timers")
+        self._table = env.table(timers_table(step))
         self._since = env.now_ms()
 
     def _next(self) -> DueTick:
@@ -55,44 +51,19 @@ class TimerOp(Operator):
         return False
 
 
-class RunningTick:
+class RunningTick(InTask):
     """What the function gets; see `actors.ClockTick`."""
 
+    KIND = "a tick"
+    _CALLED = "tick"
+
     def __init__(self, op: TimerOp, due: DueTick) -> None:
-        self._op = op
+        super().__init__(op)
         self.number, self.at, self.missed = due
 
     def __repr__(self) -> str:
-        return f"<tick {self.number} of {self._op.step.name} at {self.at}, {self.missed} missed>"
+        return f"<tick {self.number} of {self._of.step.name} at {self.at}, {self.missed} missed>"
 
-    @property
-    def task(self) -> str:
-        """The name of the task that calls."""
-        return self._op.env.task
-
-    @property
-    def now_ms(self) -> int:
-        """The wall clock, in milliseconds."""
-        return self._op.env.now_ms()
-
-    def table(self, name: str) -> Any:
-        """A table of the app, bound to this task."""
-        return self._op.env.table(name)
-
-    def emit(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: Any = None,
-        timestamp: int | None = None,
-        headers: Headers = (),
-        partition: int | None = None,
-    ) -> None:
-        """Write a record to a topic, as part of this tick."""
-        time = self.at if timestamp is None else whole_ms(timestamp, "timestamp=")
-        emit_record(self._op, "tick.emit", topic, value, key, time, headers, partition)
-
-    def commit(self) -> None:
-        """Commit after this tick."""
-        self._op.env.wants_commit = True
+    def _time(self, timestamp: int | None) -> int:
+        """See `InTask`: without one, the time of the tick."""
+        return super()._time(self.at if timestamp is None else timestamp)

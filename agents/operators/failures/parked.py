@@ -161,10 +161,8 @@ class Parked(LetterPart):
         even what would be left out."""
         if isinstance(chunk, ParkedChunk):
             return self._try(chunk)
-        if (not self._queues and not self.sick) or not len(chunk):
-            return NONE
         waiting = self._keys.get(chunk.at) or set[bytes]()
-        if not waiting and not self.sick:
+        if not (waiting or self.sick) or not len(chunk):
             return NONE
         source = self._sources[chunk.at.stream]
         if not self.sick and not source.rows_with_keys(chunk, waiting):
@@ -185,8 +183,8 @@ class Parked(LetterPart):
         return self.kept
 
     def _park(self, chunk: Chunk, indexes: Iterable[int], keys: Sequence[bytes | None]) -> None:
-        began: dict[QueueKey, tuple[int, int]] = {}
-        """The keys that wait from now on: until when, and how many records may."""
+        began: dict[QueueKey, int] = {}
+        """The keys that wait from now on, and how many records may."""
         rows, now_ms, number = dict[int, list[Any]](), self._now_ms(), self._next + len(self._added)
         offset = chunk.columns.offset
         framed = self._sources[chunk.at.stream].framed
@@ -202,12 +200,13 @@ class Parked(LetterPart):
             due_ms, most, why = 0, 0, ""
             if sick is not None and of_key not in self._queues and of_key not in began:
                 self.failed.add(index)
-                due_ms, most = began[of_key] = now_ms + sick.policy.after_ms, sick.policy.max_parked
+                due_ms, most = now_ms + sick.policy.after_ms, sick.policy.max_parked
+                began[of_key] = most
                 why = said(sick.cause)[:_WHY]
             elif (queue := self._queues.get(of_key)) is not None:
                 most = queue.most
             else:
-                most = began[of_key][1]
+                most = began[of_key]
             self._added.append((of_key, number, due_ms, most))
             if self.total + len(self._added) > most:
                 raise LimitReached(

@@ -91,7 +91,7 @@ async def recover(
             source = pipeline.sources[chunk.at.stream].step
             policy = f"the error policy for {_where(pipeline, chunk, index)}"
             return Failed(f"{user_line(broken, source)}: {policy} raised {said(broken)}", broken, source=source)
-        if _fails(answer):
+        if _final(answer) == "fail":
             return _failed(pipeline, chunk, index, cause)
         answers[index] = cause, answer
     if not bad:
@@ -136,7 +136,7 @@ async def judged(
         answer = await _answer(pipeline, chunk, index, cause)
         if isinstance(answer, Park):  # it would take the next worker with it
             answer = "dead_letter"
-        if _fails(answer):
+        if _final(answer) == "fail":
             return _failed(pipeline, chunk, index, cause, final=True)
         answers[index] = cause, answer
     running = -1
@@ -156,7 +156,7 @@ async def judged(
             if running < 0 or running in answers:
                 return _all_failed(chunk, error)
             answer = await _answer(pipeline, chunk, running, error)
-            if _fails(answer):
+            if _final(answer) == "fail":
                 return _failed(pipeline, chunk, running, error)
             answers[running] = error, answer
 
@@ -178,7 +178,7 @@ async def _without(
             greatest = await (pipeline.chunk(chunk, skip) if each is None else pipeline.by_row(chunk, skip, each))
         failed = {i: cause for i, (cause, _) in left_out.items() if i not in parked.kept or i in parked.failed}
         found = [(i, cause, answer) for i, (cause, answer) in left_out.items() if i not in parked.kept]
-        dead = [(i, cause) for i, cause, answer in found if "dead_letter" in (answer, getattr(answer, "then", ""))]
+        dead = [(i, cause) for i, cause, answer in found if _final(answer) == "dead_letter"]
         topic_id = pipeline.topic_id(chunk.at)
         for index, cause in dead:
             row = row_of(pipeline, chunk, index)
@@ -195,8 +195,9 @@ async def _without(
     return Recovered(greatest, failed, len(dead), frozenset(parked.failed))
 
 
-def _fails(answer: PolicyAnswer) -> bool:
-    return answer == "fail" or (isinstance(answer, GivenUp) and answer.then == "fail")
+def _final(answer: PolicyAnswer) -> str | Park:
+    """What becomes of the record."""
+    return answer.then if isinstance(answer, GivenUp) else answer
 
 
 def _in_chunk(pipeline: Pipeline, chunk: Chunk, index: int, answer: str | Park) -> PolicyAnswer:
