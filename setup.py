@@ -3,13 +3,19 @@
 from setuptools import Extension, setup
 
 PARTS = [
+    "avro_read.c",
+    "avro_write.c",
     "columns.c",
+    "decoded.c",
     "numbers.c",
     "json_read.c",
     "json_write.c",
     "groups.c",
+    "heads.c",
     "longs.c",
     "matching.c",
+    "proto_read.c",
+    "session_runs.c",
     "spans.c",
     "spread.c",
     "take.c",
@@ -26,11 +32,13 @@ PARTS = [
 HEADERS = [
     "arrow.h",
     "compiled.h",
+    "decoded.h",
     "functions.h",
     "json.h",
     "msgpack.h",
     "numbers.h",
     "span_view.h",
+    "texts.h",
     "varints.h",
     "vector_view.h",
 ]

@@ -33,3 +33,8 @@ class Settings:
     def given_or(self, name: str, otherwise: Any) -> Any:
         """The value of a setting if it is given, else `otherwise`: the value that this process was started with."""
         return parse(name, self.given[name]) if name in self.given else otherwise
+
+
+def batch_limits(settings: Settings) -> dict[str, tuple[int, int]]:
+    """Rows and age of batches whose steps leave them to settings, by the first part of these."""
+    return {of: (settings.value(f"{of}.max-rows"), settings.milliseconds(f"{of}.max-age")) for of in ("sink", "files")}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 
+from . import avro_records
 from .filling import Record, write
 from .rig import PAD, PARTITIONS, USERS, make_topic
 
@@ -29,6 +30,7 @@ SHAPES = {
     "shuffled": "the same fields in random order",
     "nested": "a nested record of about 400 bytes, of which four fields are used",
     "lz4": "as it is, compressed with lz4",
+    "avro": "the same fields in Avro, in Confluent's frame, with a real registry: 55 bytes",
 }
 MIXED = 104_729
 """A prime, so that orders follow each other without a pattern."""
@@ -64,8 +66,10 @@ class Input:
         """The amount of a record."""
         return (i * 37 + p * 11) % 100
 
-    def maker(self) -> Callable[[int, int], bytes]:
-        """What makes record `i` of partition `p`."""
+    def maker(self, head: bytes = b"") -> Callable[[int, int], bytes]:
+        """What makes record `i` of partition `p`. `head`: what stands in front of a record in Avro."""
+        if self.shape == avro_records.SHAPE:
+            return avro_records.maker(head, self.keys, self.partitions)
         templates, partitions, keys = _templates(self.shape), self.partitions, self.keys
 
         def make(p: int, i: int) -> bytes:
@@ -93,10 +97,10 @@ class Input:
             sum(self.amount(p, i) for i in range(self.records // self.partitions)) for p in range(self.partitions)
         )
 
-    def fill(self, bootstrap: str, topic: str, timestamp: int = 0) -> None:
-        """Write it. `timestamp`: Kafka's, of all records; 0: the time of writing."""
+    def fill(self, bootstrap: str, topic: str, timestamp: int = 0, head: bytes = b"") -> None:
+        """Write it. `timestamp`: Kafka's, of all records; 0: the time of writing. `head`: see `maker`."""
         fill(
-            bootstrap, topic, self.records, self.maker(), partitions=self.partitions, timestamp=timestamp,
+            bootstrap, topic, self.records, self.maker(head), partitions=self.partitions, timestamp=timestamp,
             compression="lz4" if self.shape == "lz4" else "none",
         )  # fmt: skip
 

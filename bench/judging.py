@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -28,11 +28,15 @@ class Judged(NamedTuple):
     """Empty if all is correct."""
 
 
-def judged(bootstrap: str, work: str, target: str, marks: Marks, given: Input) -> Judged:
-    """Judge a program that is through."""
+Reads = Callable[[bytes], Any]
+"""Reads an output."""
+
+
+def judged(bootstrap: str, work: str, target: str, marks: Marks, given: Input, read: Reads = loads) -> Judged:
+    """Judge a program that is through. `read`: for A and B."""
     match work:
         case "A":
-            return of_a(bootstrap, target, given)
+            return of_a(bootstrap, target, given, read)
         case "C":
             return of_marks(marks, given)
         case "W":
@@ -44,7 +48,7 @@ def judged(bootstrap: str, work: str, target: str, marks: Marks, given: Input) -
             stamps, outputs, wrong = pairing.judged(read_all(bootstrap, target), given.records)
             return Judged([(at, done * 2 / pairing.PAIRED) for at, done in summed(stamps)], outputs, wrong)
         case _:
-            return of_b(bootstrap, target, given)
+            return of_b(bootstrap, target, given, read)
 
 
 def of_marks(marks: Marks, given: Input) -> Judged:
@@ -57,14 +61,14 @@ def of_marks(marks: Marks, given: Input) -> Judged:
     return Judged([(wall, done) for wall, done, _ in marks], seen, wrong)
 
 
-def of_a(bootstrap: str, target: str, given: Input) -> Judged:
+def of_a(bootstrap: str, target: str, given: Input, read: Reads = loads) -> Judged:
     """A: when each output was appended, and whether each is there exactly once and correct."""
     each, partitions = given.records // given.partitions, range(given.partitions)
     seen = [bytearray(each) for _ in partitions]
     outputs = bad = 0
     stamps: dict[int, int] = {}
     for message in read_all(bootstrap, target):
-        value = loads(message.value())
+        value = read(message.value())
         p, i = value["p"], value["i"]
         seen[p][i] += 1
         bad += value != given.doubled(p, i)
@@ -81,7 +85,8 @@ def of_a(bootstrap: str, target: str, given: Input) -> Judged:
 class Counts:
     """The last count and sum of each user in the outputs of B."""
 
-    def __init__(self, given: Input) -> None:
+    def __init__(self, given: Input, read: Reads = loads) -> None:
+        self.read = read
         self.counts = array("q", bytes(8 * given.keys))
         self.totals = array("q", bytes(8 * given.keys))
         self.unknown = 0
@@ -90,7 +95,7 @@ class Counts:
         """Take one output. Returns how many more records it counts than the one before."""
         try:
             user = int(message.key().strip(b'"').removeprefix(b"user"))
-            value = loads(message.value())
+            value = self.read(message.value())
             more = value["n"] - self.counts[user]
         except (ValueError, IndexError):
             self.unknown += 1
@@ -99,9 +104,9 @@ class Counts:
         return more
 
 
-def of_b(bootstrap: str, target: str, given: Input) -> Judged:
+def of_b(bootstrap: str, target: str, given: Input, read: Reads = loads) -> Judged:
     """B: how many records the counts included at each time, and whether the last ones equal the recount."""
-    found, outputs = Counts(given), 0
+    found, outputs = Counts(given, read), 0
     updates: dict[int, int] = {}
     for message in read_all(bootstrap, target):
         stamp = message.timestamp()[1]
@@ -115,9 +120,9 @@ def of_b(bootstrap: str, target: str, given: Input) -> Judged:
     return Judged(summed(updates), outputs, told)
 
 
-def counted(bootstrap: str, target: str, given: Input) -> int:
+def counted(bootstrap: str, target: str, given: Input, read: Reads = loads) -> int:
     """How many records the counts of B include by now."""
-    found = Counts(given)
+    found = Counts(given, read)
     return sum(found.take(message) for message in read_all(bootstrap, target))
 
 

@@ -56,13 +56,15 @@ PEERS = {
 }  # fmt: skip
 
 
-def without(peer: str, work: str) -> str:
+def without(peer: str, work: str, shape: str = "as-is") -> str:
     """Why a program is left out; empty if it is not."""
     kind, module = PEERS[peer].kind, PEERS[peer].module
     if kind in ("bare", "polars") and work == "B":
         return "state, changelog and repartitioning are what a bare loop lacks"
     if work in "WJ" and kind not in ("headgate", "streams"):
         return f"{work} is compared with Kafka Streams only"
+    if shape == "avro" and (work not in "ABC" or kind not in ("headgate", "streams")):
+        return f"{work} in Avro is not written for {kind}"
     if work == "S" and kind != "headgate":
         return "S is measured for headgate only"
     if kind == "streams":
@@ -85,6 +87,8 @@ class Job:
     """Of the windows of W, and of the join of J."""
     worker: int = 0
     """The number of this worker, if several run the same job."""
+    registry: str = ""
+    """Where the schemas of records in Avro stand."""
 
 
 def program(peer: str, job: Job, bootstrap: str, directory: Path, settings: Sequence[str] = ()) -> Program:
@@ -96,13 +100,15 @@ def program(peer: str, job: Job, bootstrap: str, directory: Path, settings: Sequ
     peers = HERE / "peers"
     env = {"BENCH_WORK": job.work, "BENCH_SOURCE": job.source, "BENCH_TARGET": job.target, "BENCH_BOOTSTRAP": bootstrap,
            "BENCH_JOB": job.name, "BENCH_STATE": str(state), "BENCH_GRACE_MS": str(job.grace_ms), "BENCH_FORM": one.form,
-           "BENCH_SHAPE": job.shape, "BENCH_COMMIT_MS": str(one.commit_ms), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+           "BENCH_SHAPE": job.shape, "BENCH_COMMIT_MS": str(one.commit_ms),
+           "BENCH_REGISTRY": job.registry, "PYTHONUNBUFFERED": "1"}  # fmt: skip
     match one.kind:
         case "headgate":
             words = [sys.executable, "-m", "headgate.agents.cli", "run", "headgate_work:app", "--app-dir", str(peers)]
             words += ["-b", bootstrap, "--state-dir", str(state), "--log-format", "json"]
             words += ["--processor-id", f"worker-{job.worker}"] if job.worker else []
-            for pair in (*one.settings, *settings):
+            registry = [f"registry.url={job.registry}"] if job.registry else []
+            for pair in (*one.settings, *registry, *settings):
                 words += ["--set", pair]
         case "streams":
             words = [*command(job.work, bootstrap, job.source, job.target, job.name, state), *one.settings]

@@ -1,14 +1,15 @@
-"""What questions about a table cost a worker that is fully loaded: single gets and batches over HTTP, in turn with nothing asked.
+"""What questions about a table cost a worker that is fully loaded: single gets and batches over HTTP, in turn with the worker not asked.
 
     python -m bench queries [--quick] [--seconds 5] [--rounds 4] [--gets 1000] [--keys 20000] [--batch 500]
 
 - One worker, four tasks: rows are re-keyed, given to a function, counted and summed by key; 100,000 keys. Its input is in the topic before
   it starts, so it works as fast as it can all the time.
 - `gets`: so many requests for one key each second, over 32 connections. `batches`: so many keys each second, in requests of so many.
-  Who asks is a process of its own. Between two turns with questions is one without.
-- What questions cost is the worker's CPU time that its records do not explain: they take as much of it each as in the turns around, without
-  questions. By so much of a core is a worker slower that has one core for itself. On a machine with other work, as here mostly, records a
-  second are those of the neighbours, too; both are printed.
+  Who asks is a process of its own. Before and behind a turn with questions is one in which the same process asks a stand-in, which answers
+  as many bytes and looks nothing up: who asks the worker of a job is on another machine, and does not take its processor from it.
+- What questions cost is the worker's CPU time that its records do not explain: they take as much of it each as in the turns around, where
+  it is not asked. By so much of a core is a worker slower that has one core for itself. On a machine with other work, as here mostly,
+  records a second are those of the neighbours, too; both are printed.
 
 Prints a line for each turn; writes `bench/out/queries.json`. Wanted: all questions answered at their rate, for at most 10 % of a core.
 """
@@ -26,6 +27,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,6 +42,8 @@ from .rig import KEPT, Program, make_topic, scratch
 
 USERS = 100_000
 CONNECTIONS = 32
+HERE = Path(__file__).resolve().parent.parent
+ITSELF = (sys.executable, "-m", "bench.queries")
 MOST = 0.10
 JOB = """
 import os
@@ -120,6 +124,37 @@ async def asked(port: int, case: str, rate: float, batch: int, seconds: float) -
     }
 
 
+async def answering(body: bytes) -> None:
+    """Be the stand-in: say the port, and answer this to everything, until the input ends."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                if length := re.search(rb"Content-Length: (\d+)", head):
+                    await reader.readexactly(int(length[1]))
+                writer.write(answer)
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.buffer.read)
+    server.close()
+
+
+@contextlib.contextmanager
+def stand_in(body: bytes) -> Iterator[int]:
+    """A process that answers this; its port."""
+    words = [*ITSELF, "--answer", str(len(body))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=KEPT, cwd=HERE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(body)
+        process.stdin.flush()
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
 # ------------------------------------------------------------------------------------------------------------ the worker
 
 
@@ -141,6 +176,13 @@ class Loaded:
             with contextlib.suppress(urllib.error.URLError):  # it does not listen yet
                 done = self.records()
 
+    def answered(self, case: str, keys: int) -> bytes:
+        """What it answers."""
+        url = f"http://127.0.0.1:{self.port}/api/query/spent"
+        body = orjson.dumps({"keys": [f"u{n}" for n in range(keys)]})
+        with urllib.request.urlopen(f"{url}/u1" if case == "gets" else urllib.request.Request(url, body)) as answer:
+            return bytes(answer.read())
+
     def records(self) -> float:
         """The records that it has taken so far, from the input and again behind the shuffle."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
@@ -148,33 +190,18 @@ class Loaded:
         lines = re.findall(r"^headgate_records_read_total\{.*?\} (\S+)$", text, re.MULTILINE)
         return sum(map(float, lines))
 
-    def turn(self, case: str, rate: float, batch: int, seconds: float) -> dict[str, Any]:
-        """One turn: what the worker did, and how it answered."""
+    def turn(self, case: str, rate: float, batch: int, seconds: float, *, instead: int = 0) -> dict[str, Any]:
+        """One turn: what the worker did, and how it answered. `instead`: the port of the stand-in that is asked."""
         began, before = time.time(), self.records()
-        answers: dict[str, Any] = {}
-        if case == "none":
-            time.sleep(seconds)
-        else:
-            words = [
-                sys.executable,
-                "-m",
-                "bench.queries",
-                "--ask",
-                f"{self.port}",
-                case,
-                f"{rate}",
-                f"{batch}",
-                f"{seconds}",
-            ]
-            found = subprocess.run(
-                words, capture_output=True, check=True, env=KEPT, cwd=Path(__file__).resolve().parent.parent
-            )
-            answers = orjson.loads(found.stdout)
+        words = [*ITSELF, "--ask", *map(str, (instead or self.port, case, rate, batch, seconds))]
+        found = subprocess.run(words, capture_output=True, check=True, env=KEPT, cwd=HERE)
+        answers = orjson.loads(found.stdout)
         done, ended = self.records() - before, time.time()
         cpu = self.program.cpu_between(began, ended)
         if not done:
             raise AssertionError("the worker has nothing to do any more: give more --records")
-        return {"case": case, "per_s": done / (ended - began), "per_cpu_s": done / cpu, "cpu": cpu / (ended - began), **{
+        said = f"not {case}" if instead else case
+        return {"case": said, "per_s": done / (ended - began), "per_cpu_s": done / cpu, "cpu": cpu / (ended - began), **{
             f"asked_{name}": value for name, value in answers.items()
         }}  # fmt: skip
 
@@ -194,10 +221,12 @@ def measured(broker: Broker, directory: Path, given: Any) -> list[dict[str, Any]
         loaded = Loaded(program, port_of(program, log))
         loaded.warm()
         rows: list[dict[str, Any]] = []
-        for case in [*(["none", "gets", "none", "batches"] * given.rounds), "none"]:
-            rate = given.gets if case == "gets" else given.keys / given.batch
-            rows.append(loaded.turn(case, rate, given.batch, given.seconds))
-            print(line(rows[-1]), flush=True)
+        for case in ["gets", "batches"] * given.rounds:
+            rate, keys = (given.gets, 1) if case == "gets" else (given.keys / given.batch, given.batch)
+            with stand_in(loaded.answered(case, keys)) as other:
+                for instead in (other, 0, other):
+                    rows.append(loaded.turn(case, rate, given.batch, given.seconds, instead=instead))
+                    print(line(rows[-1]), flush=True)
         return rows
     finally:
         program.stop()
@@ -253,7 +282,11 @@ def main() -> int:
     words.add_argument("--keys", type=float, default=20_000, help="keys a second in batches")
     words.add_argument("--batch", type=int, default=500)
     words.add_argument("--ask", nargs=5, help=argparse.SUPPRESS)
+    words.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     given = words.parse_args()
+    if given.answer:
+        asyncio.run(answering(sys.stdin.buffer.read(given.answer)))
+        return 0
     if given.ask:
         port, case, rate, batch, seconds = given.ask
         found = asyncio.run(asked(int(port), case, float(rate), int(batch), float(seconds)))
@@ -261,7 +294,7 @@ def main() -> int:
         return 0
     given.seconds = given.seconds or (3.0 if given.quick else 5.0)
     given.rounds = given.rounds or (1 if given.quick else 4)
-    given.records = given.records or int((4 * given.rounds + 4) * (given.seconds + 1) * 300_000)
+    given.records = given.records or int((6 * given.rounds + 4) * (given.seconds + 1) * 300_000)
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         rows = measured(broker, directory, given)
     failed = False

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException
 
 from headgate.agents.broker.broker import Broker
 
-from . import pairing, report, tumbling
+from . import avro_records, pairing, report, tumbling
 from .inputs import Input, fill
 from .judging import Ends, counted, judged
 from .programs import PEERS, Job, program, without
@@ -25,6 +26,7 @@ from .rig import (
     Marks,
     Program,
     drop_topics,
+    loads,
     make_topic,
     read_all,
     rounds_of,
@@ -73,14 +75,23 @@ class Run:
     """A broker, and what was measured on it."""
 
     def __init__(
-        self, broker: Broker, directory: Path, *, quick: bool, rounds: int, settings: Sequence[str] = ()
+        self,
+        broker: Broker,
+        directory: Path,
+        *,
+        quick: bool,
+        rounds: int,
+        settings: Sequence[str] = (),
+        registry: str = "",
     ) -> None:
+        """`registry`: where the schemas of records in Avro stand."""
         self.bootstrap = broker.bootstrap
         self.directory = directory
         self.quick = quick
         self.rounds = rounds
         self.settings = settings
         """Of headgate."""
+        self.registry = registry
         self.figures: list[Figures] = []
         self.left_out: dict[str, str] = {}
         self._filled: dict[tuple[Input, str], str] = {}
@@ -97,7 +108,8 @@ class Run:
             elif kind == "J":
                 pairing.fill(self.bootstrap, name, given.records)
             else:
-                given.fill(self.bootstrap, name, tumbling.BASE_MS if kind == "S" else 0)
+                head = avro_records.head_of(self.registry, name) if given.shape == avro_records.SHAPE else b""
+                given.fill(self.bootstrap, name, tumbling.BASE_MS if kind == "S" else 0, head)
             print(f"# input written in {time.monotonic() - began:.0f} s: {given}", flush=True)
             self._filled[given, kind] = name
         return self._filled[given, kind]
@@ -118,7 +130,7 @@ class Run:
     def measure(self, trial: Trial, look: Callable[[Sequence[str]], None] | None = None) -> Figures | None:
         """Measure one program with one work. `look` gets its topics before they are deleted. A program that fails is left out."""
         try:
-            if why := without(trial.peer, trial.work):
+            if why := without(trial.peer, trial.work, trial.shape):
                 self.left_out[str(trial)] = why
                 return None
             return self._measure(trial, look)
@@ -135,7 +147,9 @@ class Run:
         target = f"{name}-out"
         make_topic(self.bootstrap, target, {"message.timestamp.type": "LogAppendTime"}, partitions=trial.partitions)
         programs = [
-            self.program(peer, Job(work, name, source, target, trial.shape, GRACE_MS.get(work, 0), number))
+            self.program(
+                peer, Job(work, name, source, target, trial.shape, GRACE_MS.get(work, 0), number, self.registry)
+            )
             for number in range(trial.workers)
         ]
         began = time.time()
@@ -146,7 +160,7 @@ class Run:
         finally:
             for one in programs:
                 one.stop()
-        curve, outputs, wrong = judged(self.bootstrap, work, target, marks_of(programs), given)
+        curve, outputs, wrong = judged(self.bootstrap, work, target, marks_of(programs), given, self.read(given))
         rates, per_cpu = rounds_of(curve, programs, warm, size, self.rounds)
         figures = Figures(
             PEERS[peer].label, work, rates, per_cpu, sum(one.rss for one in programs) / 1e6, curve[0][0] - began, outputs, warm,
@@ -159,6 +173,10 @@ class Run:
             look(mine)
         drop_topics(self.bootstrap, *mine)
         return figures
+
+    def read(self, given: Input) -> Callable[[bytes], Any]:
+        """What reads the outputs that belong to an input."""
+        return avro_records.reads(self.registry) if given.shape == avro_records.SHAPE else loads
 
     def program(self, peer: str, job: Job) -> Program:
         """A program of this run, with the settings that were given."""
@@ -188,7 +206,9 @@ class Run:
             elif work == "J":
                 if watch.last * 2 / pairing.PAIRED >= records or silent_s > 10 * SETTLE_S:
                     return
-            elif (watch.last / 0.9 if work == "A" else counted(self.bootstrap, target, given)) >= records:
+            elif (
+                watch.last / 0.9 if work == "A" else counted(self.bootstrap, target, given, self.read(given))
+            ) >= records:
                 return
         raise AssertionError(f"not through after {PATIENCE_S:g} s:\n" + "\n".join(one.told() for one in programs))
 

@@ -4,9 +4,9 @@
 
 A: parse, keep nine of ten, add a field, write. B: re-key by another field, count and sum per key in a changelogged store, updates out. C:
 parse and add up. Four partitions, one worker process, everything read from the beginning of the topic. The input is about 100 bytes of
-JSON a record, or has another shape: its fields in random order, a nested record of about 400 bytes with four fields used, or compressed
-with lz4. All programs commit every 200 ms. librdkafka reads back the outputs, read committed, and compares them with the expected ones: A
-record by record, B user by user, C as a sum.
+JSON a record, or has another shape: its fields in random order, a nested record of about 400 bytes with four fields used, compressed with
+lz4, or Avro with a real schema registry, where outputs are Avro, too. All programs commit every 200 ms. librdkafka reads back the outputs,
+read committed, and compares them with the expected ones: A record by record, B user by user, C as a sum.
 
 Two more works are run by other scripts: W, counts and sums per key and window (`bench windows`), and S, which is B on an input whose
 timestamps stand still (`bench watermarks`). `bench shapes` compares columns with Kafka Streams on all shapes.
@@ -22,6 +22,7 @@ import sys
 from headgate.agents.broker.broker import Broker
 
 from . import report
+from .avro_records import schema_server
 from .inputs import SHAPES
 from .programs import PEERS
 from .rig import USERS, scratch
@@ -49,9 +50,13 @@ def main() -> int:
     peers = given.peers.split(",")
     if unknown := [name for name in peers if name not in PEERS]:
         words.error(f"no program {', '.join(unknown)}; there are: {', '.join(PEERS)}")
-    with scratch() as directory, Broker.start(directory / "kafka") as broker:
+    with (
+        scratch() as directory,
+        schema_server(directory, given.shape) as registry,
+        Broker.start(directory / "kafka") as broker,
+    ):
         rounds = given.rounds or (3 if given.quick else 5)
-        run = Run(broker, directory, quick=given.quick, rounds=rounds, settings=given.set)
+        run = Run(broker, directory, quick=given.quick, rounds=rounds, settings=given.set, registry=registry)
         for work in given.works:
             for peer in peers:
                 run.measure(Trial(peer, work, given.shape, given.keys if work == "B" else USERS))

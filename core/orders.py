@@ -146,7 +146,44 @@ class Seek:
     """The position that the requester saw, or `NO_POSITION`; if the task is elsewhere, the seek is refused. None: any position."""
 
 
-Order = Start | RunChanged | Release | Abandon | Seek
+RELEASE, LEAVE_OUT = "release", "skip"
+UNPARK = "unpark"
+"""The kind of the letter that carries out an `Unpark`; its key is that of the letter."""
+UNPARKS = (RELEASE, LEAVE_OUT)
+"""What an operator may do with parked records: try them now, or leave them out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpark:
+    """Try parked records now (`RELEASE`), or leave them out (`LEAVE_OUT`). Carried out once per `request`, like a seek."""
+
+    request: str
+    what: str
+    number: int | None = None
+    """The number of a parked record in the table of the task: only its key is meant. None: every key."""
+    upto: int | None = None
+    """No record with a greater number is left out: those that the requester did not see stay."""
+
+    @property
+    def key(self) -> str:
+        """The order as the key of a letter. Two with the same key are the same.
+
+        >>> Unpark("u1:0", "skip", 7).key, Unpark.of("skip/7/-/u1:0")
+        ('skip/7/-/u1:0', Unpark(request='u1:0', what='skip', number=7, upto=None))
+        """
+        numbers = ("-" if one is None else str(one) for one in (self.number, self.upto))
+        return "/".join((self.what, *numbers, self.request))
+
+    @classmethod
+    def of(cls, key: str) -> Unpark:
+        """The order with this key."""
+        what, number, upto, request = key.split("/", 3)
+        return cls(request, what, *(None if one == "-" else int(one) for one in (number, upto)))
+
+
+Errand = Seek | Unpark
+"""What an operator wants of a task, once: its request is in the checkpoint that carried it out."""
+Order = Start | RunChanged | Release | Abandon | Seek | Unpark
 
 # --------------------------------------------------------------------------------------------------------------- reports
 
@@ -171,7 +208,7 @@ class TaskReported:
 
 @dataclass(frozen=True, slots=True)
 class SeekApplied:
-    """The checkpoint that records this seek request is durable."""
+    """The checkpoint that records this seek, or this order to unpark, is durable; or it was refused."""
 
     task: str
     request: str

@@ -91,10 +91,13 @@ LEAST: Mapping[str, str] = MappingProxyType({
     "spark.probe-timeout": "1s",
     "spark.executors-timeout": "1s",
     "gather.max-bytes": "1",
+    "sink.max-age": "10ms",
+    "files.max-age": "10ms",
     "answers.keep": "1s",
+    "inputs.look-interval": "100ms",
 })  # fmt: skip
 """Below these values a worker would fence healthy ones, refuse all work, or do nothing but say the same again."""
-MOST: Mapping[str, str] = MappingProxyType({"web.port": "65535", "workers": "1000"})
+MOST: Mapping[str, str] = MappingProxyType({"web.port": "65535", "workers": "1000", "standby": "1"})
 """Above these values a worker would not start."""
 TIMES: Mapping[str, tuple[str, int, str]] = MappingProxyType({
     "session.timeout": ("heartbeat.interval", 2, "a worker would be dead before its next heartbeat"),
@@ -125,9 +128,12 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("placement", "text", "default", NEXT_RUN, JOB, "Which worker runs which task: default, or an import path."),
     ("placement.debounce", "duration", "1s", DYNAMIC, JOB, "How long the leader waits for more workers before it places tasks."),
     ("placement.rejoin-grace", WAIT, "10s", DYNAMIC, JOB, "How long tasks with state wait for a worker that has left, or auto."),
+    ("placement.prepare", "duration", "5m", DYNAMIC, JOB, "How long a task's next owner may prepare before it moves; 0s: at once."),
+    ("standby", "count", 0, DYNAMIC, JOB, "How many workers elsewhere follow the log of each task with state: 0 or 1."),
     ("workers", "count", 0, DYNAMIC, JOB, "How many workers `headgate run --workers` keeps; 0: as many as `--workers` says."),
     ("location.provider", "text", "default", NEXT_RUN, WORKER, "Where its disk is: default, host, kubernetes-…, env:NAME, an import path."),
     # ---------------------------------------------------------------------------------------------------- reading
+    ("inputs.look-interval", "duration", "30s", DYNAMIC, JOB, "How often the leader counts partitions and looks for topics of patterns."),
     ("fetch.watchdog", "duration", "30s", DYNAMIC, JOB, "An input without an answered fetch for this long is considered degraded."),
     ("buffer.bytes", "size", "4MiB", NEXT_RUN, JOB, "How many bytes of one partition are read ahead."),
     ("fetch.max-batch-bytes", "size", "64MiB", NEXT_RUN, JOB, "A record batch that is larger once it is decompressed is bad data."),
@@ -158,7 +164,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("share.restate", "duration", "1m", DYNAMIC, JOB, "How often the state of its producers is repeated in a shared stream."),
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Directory of the local tables."),
-    ("state.cleanup-delay", "duration", "12h", DYNAMIC, JOB, "How long the store of a task that has moved elsewhere is kept; 0s: always."),
+    ("state.cleanup-delay", "duration", "12h", DYNAMIC, JOB, "How long stores that are not used any more are kept; 0s: always."),
     ("state.memory", "size", "256MiB", NEXT_RUN, WORKER, "Memory of all tables: a quarter for decoded rows, the rest for RocksDB."),
     # ---------------------------------------------------------------------------------------------------- spark
     ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),
@@ -172,11 +178,16 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("spark.executors-timeout", "duration", "2m", NEXT_RUN, JOB, "How long a Spark session may wait for its cluster or for an executor."),
     ("spark.<name>", "value", "", NEXT_RUN, JOB, "A setting of Spark under its own name, such as spark.driver.memory."),
     ("gather.max-bytes", "size", "1GiB", DYNAMIC, JOB, "How many bytes the open batches behind a gather may hold together."),
+    # ---------------------------------------------------------------------------------------------------- sinks
+    ("sink.max-rows", "positive", 10_000, DYNAMIC, JOB, "Maximum rows of a batch of to_sql and to_sink that do not say so themselves."),
+    ("sink.max-age", "duration", "1s", DYNAMIC, JOB, "How long such a batch waits for more rows."),
+    ("files.max-rows", "positive", 1_000_000, DYNAMIC, JOB, "Maximum rows of a batch of to_files that does not say so itself."),
+    ("files.max-age", "duration", "1m", DYNAMIC, JOB, "How long such a batch waits for more rows: each makes a file or more."),
     # ---------------------------------------------------------------------------------------------------- surroundings
     ("bootstrap", "text", "", NEXT_RUN, WORKER, "Kafka brokers."),
     ("processor.id", "text", "", NEXT_RUN, WORKER, "Stable name of this worker."),
     ("web.host", "text", "127.0.0.1", NEXT_RUN, WORKER, "Address of this worker's pages."),
-    ("web.port", "count", 0, NEXT_RUN, WORKER, "Port of this worker's pages; 0 means a free port."),
+    ("web.port", "count", 0, NEXT_RUN, WORKER, "Port of this worker's pages, the first of those of --workers N; 0 means a free port."),
     ("web.token", "text", "", NEXT_RUN, WORKER, "The token of the pages, which readers send as a bearer token or password.", (), True),
     ("registry.url", "text", "", NEXT_RUN, WORKER, "Schema registry of hg.avro() and the like; several addresses with commas between."),
     ("registry.user", "text", "", NEXT_RUN, WORKER, "User at the schema registry."),
@@ -217,6 +228,8 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "fence.timeout": ("leader",),
     "placement.debounce": ("leader",),
     "placement.rejoin-grace": ("leader",),
+    "placement.prepare": ("leader",),
+    "standby": ("leader",),
     "answers.keep": ("leader",),
     "workers": ("supervisor",),
     "fetch.watchdog": ("intake",),
@@ -233,6 +246,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "commit.interval": ("committer", "task"),
     "error.retries": ("task",),
     "stop.timeout": ("worker",),
+    "inputs.look-interval": ("worker",),
     "letter.warn-after": ("task",),
     "await.timeout": ("task",),
     "drain.callback-timeout": ("task",),
@@ -242,6 +256,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "share.restate": ("task",),
     "spark.in-flight": ("spark",),
     "gather.max-bytes": ("spark",),
+    **dict.fromkeys(("sink.max-rows", "sink.max-age", "files.max-rows", "files.max-age"), ("task",)),
     "log.level": ("log",),
 })  # fmt: skip
 """Which parts of a worker apply a dynamic setting while they run; a change is acknowledged when each of them has applied it. The leader

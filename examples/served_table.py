@@ -1,22 +1,23 @@
 """A web service that answers from the table of a stream: both are one program, and no other database is needed.
 
+    pip install fastapi uvicorn
     headgate kafka up
     python examples/served_table.py                               # http://localhost:8000/totals/ann
 
 It reads the topic `orders`, keeps what each customer has spent in a table, and answers with it. The rows are those of the newest commit.
-Run it once: of several such programs, each has the customers of its own partitions, and says so of the others. With FastAPI, the block
-stands in the function `lifespan` and the handler is a route; the rest is the same.
+Run it once: of several such programs, each has the customers of its own partitions, and says so of the others.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
-from aiohttp import web
+import uvicorn
+from fastapi import FastAPI, HTTPException
 
 import headgate as hg
-
-WORKER: web.AppKey[hg.HostedWorker] = web.AppKey("worker", hg.HostedWorker)
 
 
 def job(name: str = "served-table", orders: str = "orders") -> hg.App:
@@ -33,38 +34,29 @@ def job(name: str = "served-table", orders: str = "orders") -> hg.App:
     return app
 
 
-async def total_of(request: web.Request) -> web.Response:
-    """What a customer has spent."""
-    customer = request.match_info["customer"]
-    try:
-        found = request.app[WORKER].get("totals", customer)
-    except hg.EnvironmentFault as error:  # the task of this customer is not restored yet, or another program has it
-        return web.json_response({"error": str(error)}, status=503)
-    if found is None:
-        return web.json_response({"error": f"{customer} has bought nothing"}, status=404)
-    return web.json_response({"customer": customer, "total": found})
+def service(running: AbstractAsyncContextManager[hg.HostedWorker]) -> FastAPI:
+    """A service that answers from the tables of a worker, which runs as long as the service does."""
 
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        async with running as api.state.worker:
+            yield
 
-async def serve(worker: hg.HostedWorker, port: int) -> web.AppRunner:
-    """A web server that answers from the tables of this worker."""
-    app = web.Application()
-    app[WORKER] = worker
-    app.router.add_get("/totals/{customer}", total_of)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "localhost", port).start()
-    return runner
+    api = FastAPI(lifespan=lifespan)
 
-
-async def main() -> None:
-    """Until Ctrl-C, or until the run of the job ends."""
-    async with hg.running(job()) as worker:
-        runner = await serve(worker, 8000)
+    @api.get("/totals/{customer}")
+    async def total_of(customer: str) -> dict[str, Any]:
+        worker: hg.HostedWorker = api.state.worker
         try:
-            await worker.ended()
-        finally:
-            await runner.cleanup()
+            found = worker.get("totals", customer)
+        except hg.EnvironmentFault as error:  # the task of this customer is not restored yet, or another program has it
+            raise HTTPException(503, str(error)) from error
+        if found is None:
+            raise HTTPException(404, f"{customer} has bought nothing")
+        return {"customer": customer, "total": found}
+
+    return api
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvicorn.run(service(hg.running(job())), port=8000)

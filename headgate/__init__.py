@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from headgate.agents.process.inside import HostedWorker, run, running
     from headgate.agents.process.queries import CommittedValue, QueriedTable, query
     from headgate.agents.records.columns.batch import Batch, ColumnBatch
+    from headgate.agents.records.values.logical_types import Digits
     from headgate.agents.records.values.record import Record
     from headgate.agents.records.values.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
     from headgate.agents.registry.avro import avro
@@ -75,6 +76,7 @@ __all__ = [
     "Context",
     "DataError",
     "DeclarationError",
+    "Digits",
     "EnvironmentFault",
     "Expression",
     "HeadgateError",
@@ -165,6 +167,7 @@ _FROM = {
     "agents.job.declare.declared_table": "Table",
     "agents.operators.base.stateless": "UserCodeError",
     "agents.records.columns.batch": "Batch ColumnBatch",
+    "agents.records.values.logical_types": "Digits",
     "agents.records.values.record": "Record",
     "agents.registry.avro": "avro",
     "agents.registry.json_schema": "json_schema",

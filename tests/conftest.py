@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import shutil
 import sys
@@ -37,7 +38,7 @@ from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.guard import Lease
 from headgate.agents.broker.schema_server import SchemaServer
 
-from . import lanes
+from . import forked, lanes
 
 T = TypeVar("T")
 ROOT = "HEADGATE_TEST_ROOT"
@@ -62,6 +63,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """See `lanes`."""
     lanes.long_first(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was collected stays: thousands of tests need not be looked through each time that garbage is collected."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -256,6 +263,7 @@ def _no_process_left() -> Iterator[None]:
     if left:
         told = [f"{child.pid}: {_command(child)[:200]}" for child in left]
         pytest.fail("child processes were left behind:\n" + "\n".join(told), pytrace=False)
+    forked.close()
 
 
 def _command(process: psutil.Process) -> str:
@@ -267,6 +275,8 @@ def _command(process: psutil.Process) -> str:
 def _is_ours_to_keep(process: psutil.Process) -> bool:
     """The broker and its guard go with the run. Spark's JVM, Python's resource tracker, and what creates the archive of Spark's classes
     (with the least priority, so that it takes minutes on a busy machine) end when our pipe to them closes."""
+    if forked.is_server(process.pid):
+        return True
     kept = (os.environ[ROOT], "resource_tracker", "pyspark", "spark_bridge.session.training", "execnet")
     command = _command(process)
     return not command or any(part in command for part in kept)

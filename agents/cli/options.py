@@ -102,7 +102,9 @@ def worker_flags(command: F) -> F:
     for option in (
         app_dir_option,
         click.option(
-            "--web-port", type=click.IntRange(0, 65535), help="Port of this worker's pages; 0 means a free port."
+            "--web-port",
+            type=click.IntRange(0, 65535),
+            help="Port of this worker's pages, the first of those of --workers N; 0 means a free port.",
         ),
         click.option(
             "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Directory of the local tables."

@@ -15,6 +15,7 @@ GAP = "…"
 LEAST = 12
 """A message with fewer letters besides its gaps could be part of any other, so that the class decides."""
 MESSAGES: dict[str, str] = {
+    "the copy of table … has stopped": "docs/troubleshooting.md#a-copy-of-a-table-has-stopped",
     "run … can go no further: …": "docs/troubleshooting.md#a-task-has-failed",
     "… raised …": "docs/troubleshooting.md#a-task-has-failed",
     "not …: … in …": "docs/troubleshooting.md#a-task-has-failed",
@@ -128,6 +129,7 @@ CLASSES: dict[str, str] = {
     "RangeGone": "docs/troubleshooting.md#records-are-gone-before-they-were-read",
     "SparkRangeGone": "docs/troubleshooting.md#records-are-gone-before-they-were-read",
     "TargetDown": "docs/sinks.md#when-the-database-says-no",
+    "SinkMisused": "docs/sinks.md#sinks-of-your-own",
     "TargetRefuses": "docs/sinks.md#when-the-database-says-no",
     "RowError": "docs/sinks.md#when-the-database-says-no",
     "FencedSink": "docs/sinks.md#when-the-database-says-no",

@@ -11,6 +11,7 @@ replaced and continues at the same position.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -29,9 +30,11 @@ from ..port.port import Mailbox, Offsets, Port, Process
 from ..port.waiting import pause, wait
 from ..records.kafka.columns import DamagedBatch
 from .coordinator_stream import CoordinatorReader
+from .heard import HeardBeats
 from .heartbeat import Heartbeats, HeartbeatSource
 from .leader_edge import RESIGN_S, LeaderEdge, LeaderTopics
 from .member_edge import MemberEdge, World
+from .passed import PassedEntries
 
 log = Logger("headgate.coordination")
 AGAIN_S = 2.0
@@ -61,6 +64,9 @@ class Coordination:
         self.member_edge: MemberEdge
         self.leader_edge: LeaderEdge
         self.heartbeat = HeartbeatSource(port, world.load, world.under_way)
+        self.heard: HeardBeats | None = None
+        """What it hears of all processes; None before it has started."""
+        self.passed = PassedEntries()
         self._world = world
         self._process = process
         self._port = port
@@ -70,8 +76,8 @@ class Coordination:
         self._names = names
         self._stamp = stamp
 
-    async def start(self, member: Member, leader: Leader, *, beat_s: float) -> None:
-        """Connect, start the machines, and follow the job."""
+    async def start(self, member: Member, leader: Leader, *, beat_s: float, look_s: Callable[[], float]) -> None:
+        """Connect, start the machines, and follow the job. `look_s`: how often the inputs are looked at."""
         process, port, names = self._process, self._port, self._names
         mailbox = process.mailbox("coordinator", self._letter, self._gone, lambda: None)
         await mailbox.start()
@@ -80,10 +86,11 @@ class Coordination:
         self.member_edge = MemberEdge(member, self._world, *shared)
         self.leader_edge = LeaderEdge(leader, self._world.refuse, self._offsets, self._topics, *shared)
         self.member, self.leader = member, leader
+        self.heard = HeardBeats(member.view.process)
         self.feed_member(Tick())
         self.feed_leader(Tick())
         await process.serve("steering", partial(self._follow, mailbox))
-        process.spawn(self.leader_edge.count, "partition counts")
+        process.spawn(partial(self.leader_edge.count, look_s), "partition counts")
         process.spawn(self.heartbeat.turn, "age of the main loop")
         self.heartbeat.begin(
             member,
@@ -127,6 +134,7 @@ class Coordination:
         for entry in letter.entries:
             if entry.problem:
                 self._world.unread(self._names.coordinator, 0, entry.offset, entry.problem)
+        self.passed.take(letter.entries)
         self.feed_member(letter)
         self.feed_leader(letter)
 
@@ -138,6 +146,8 @@ class Coordination:
 
     def beat(self, event: ce.Beat) -> None:
         """Feed a received heartbeat to both machines."""
+        if self.heard is not None:
+            self.heard.hear(event.heartbeat, self._port.clock.now().mono)
         self.feed_member(event)
         self.feed_leader(event)
 
@@ -164,6 +174,11 @@ class Coordination:
         self.stopped = True
         for edge in self._edges():
             edge.driven.stop()
+
+    def look(self) -> None:
+        """How often the inputs are looked at has changed."""
+        if hasattr(self, "leader_edge"):
+            self.leader_edge.look()
 
     def _edges(self) -> list[MemberEdge | LeaderEdge]:
         return [self.member_edge, self.leader_edge] if hasattr(self, "leader_edge") else []

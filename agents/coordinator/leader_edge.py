@@ -21,13 +21,11 @@ from ..logger import Logger
 from ..port.bounds import run_bounds
 from ..port.outlasting import outlasted
 from ..port.port import Offsets, Port, Process
-from ..port.waiting import pause
+from ..port.waiting import pause, wait
 from .coordinator_stream import CoordinatorReader, LeaderLost, LeaderWriter
 from .machine_edge import Driven
 
 log = Logger("headgate.coordination")
-COUNT_S = 30.0
-"""How often the partitions of the inputs are counted."""
 DIFFER_S = (1.0, 30.0)
 """The first and the longest pause before topics that were not as they must be are looked at again."""
 RESIGN_S = 5.0
@@ -40,6 +38,10 @@ class LeaderTopics(Protocol):
         """The current number of partitions of each input. Raises `EnvironmentFault` if one does not exist, and `BrokerAway` if no broker
         answers.
         """
+        ...
+
+    async def more_counts(self) -> dict[str, int]:
+        """The same of the topics that match a pattern of the job and are no inputs of its code yet."""
         ...
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
@@ -90,6 +92,8 @@ class LeaderEdge:
         self._refused = refuse
         self._writer: LeaderWriter | None = None
         self._differ_s = DIFFER_S[0]
+        self._looks = asyncio.Event()
+        """The inputs are to be looked at now."""
 
     def _init_leader(self, order: lw.InitLeaderId) -> None:
         async def work() -> None:
@@ -167,12 +171,13 @@ class LeaderEdge:
     def _resigned(self, _: lw.Resigned) -> None:
         self.resigned.set()
 
-    async def count(self) -> None:
-        """Count the partitions of the inputs again and again, until cancelled."""
+    async def count(self, look_s: Callable[[], float]) -> None:
+        """Count the partitions of the inputs, and look for topics that match a pattern, again and again, until cancelled."""
         known = False
         while True:
             try:
                 counts = await outlasted(self._topics.input_counts)
+                more = await outlasted(self._topics.more_counts)
             except EnvironmentFault as error:
                 if not known:
                     raise
@@ -180,8 +185,13 @@ class LeaderEdge:
                 log.warning("the partitions of the inputs cannot be counted", why=str(error))
             else:
                 known = True
-                self.driven.feed(lw.Counts(counts))
-            await pause(self._port.clock, COUNT_S)
+                self.driven.feed(lw.Counts(counts, more))
+            await wait(self._port.clock, self._looks, look_s())
+            self._looks.clear()
+
+    def look(self) -> None:
+        """Look at the inputs now, and from then on as often as is wanted by now."""
+        self._looks.set()
 
     async def close(self) -> None:
         """Close the producer."""

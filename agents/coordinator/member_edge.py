@@ -68,6 +68,14 @@ class World(Protocol):
         """What takes long now, for a heartbeat. Called in the thread of the heartbeats, also while the main loop is blocked."""
         ...
 
+    def follow(self, order: mw.Follow) -> None:
+        """Follow the logs of these tasks, and of no others."""
+        ...
+
+    def write_out(self, order: mw.WriteOut) -> None:
+        """These tasks are about to be released."""
+        ...
+
     def exit(self, code: int, why: str) -> None:
         """The member has decided that the process must exit."""
         ...
@@ -108,6 +116,8 @@ class MemberEdge:
                 mw.CloseProducer: self._close_producer,
                 mw.Probe: self._probe,
                 mw.SendOrder: lambda order: world.tasks.tell(order.task, order.order),
+                mw.Follow: world.follow,
+                mw.WriteOut: world.write_out,
                 mw.ConfigChanged: lambda order: world.config_changed(order.overrides, order.offset),
                 mw.Readiness: lambda order: world.standing(order.ready, order.why),
                 mw.Exit: lambda order: world.exit(order.code, order.why),

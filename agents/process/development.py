@@ -45,6 +45,7 @@ from ..kafka.topics import TopicsAdmin, TopicSpec
 from .changes import files_of, until_changed
 from .configuration import Configuration
 from .launch import of_the_job
+from .patterns import find_topics
 from .reading import folded, shown
 from .requests import Request, ask
 from .supervisor import how, with_parent
@@ -72,6 +73,7 @@ class Offer:
 
 def offer_of(app: App, configuration: Configuration) -> Offer:
     """What this job is."""
+    asyncio.run(find_topics(app, configuration))
     declared = Declared(app)
     graph = declared.graph
     inputs = {one.stream for one in graph.inputs if not one.producers}

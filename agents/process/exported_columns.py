@@ -1,4 +1,4 @@
-"""The columns of an export in Parquet, made of the values themselves.
+"""The columns of an export in Parquet: those that the table declares, or else made of the values themselves.
 
     key                     __key: text, whole numbers or bytes; anything else, or several types, as JSON text
     a value with fields     a column for each field; a field that a row does not have is null
@@ -6,6 +6,9 @@
 
 A column is of booleans, whole numbers of 64 bits, floats (also of whole numbers among floats), text or bytes (`{"bytes": "01ff"}`); what is
 nested, or of several types, is JSON text. Values with fields and others in one table: all of them are JSON text in `value`.
+
+Promise: where a table declares the type of its values, its fields alone decide the columns, whatever the rows are: another day's export has
+the same ones. A row with another value, which nothing but an earlier version of the job can have written, is refused, not converted.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from typing import Any, cast
 
 import orjson
 
+from ...core.errors import DataError
+from ..queries.kinds import BOOL, BYTES, FLOAT, INT, JSON, NULL, TEXT
+
 KEY, VALUE = "__key", "value"
-NULL, BOOL, INT, FLOAT, TEXT, BYTES, JSON = "null", "bool", "int", "float", "text", "bytes", "json"
 GROUP = 10_000
 """How many rows are converted at once, which make a row group."""
 
@@ -32,10 +37,20 @@ class ColumnKinds:
         self.whole = NULL
         """Of values without fields."""
         self.fields: dict[str, str] = {}
+        self.declared: dict[str, str] | None = None
+        """The kind of each field, if the table says them."""
+
+    def declare(self, fields: dict[str, str] | None) -> None:
+        """A task begins, whose worker says what the table declares. The first one decides."""
+        if fields is not None and self.declared is None:
+            self.declared, self.fields = fields, dict(fields)
 
     def seen(self, key: Any, value: Any) -> None:
         """Take a row into account."""
         self.key = joined(self.key, kind_of(key))
+        if self.declared is not None:
+            self._fits(key, value, self.declared)
+            return
         if not isinstance(value, dict) or kind_of(value) == BYTES:
             self.whole = joined(self.whole, kind_of(value))
             return
@@ -44,6 +59,17 @@ class ColumnKinds:
             kind, known = kind_of(one), fields.get(name)
             if kind != known:
                 fields[name] = kind if known is None else joined(known, kind)
+
+    def _fits(self, key: Any, value: Any, declared: dict[str, str]) -> None:
+        fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {VALUE: value}
+        for name, one in fields.items():
+            kind = declared.get(name)
+            if kind is None or (kind != JSON and joined(kind, kind_of(one)) != kind):
+                raise DataError(
+                    f"the row of {key!r:.80} has {name!r:.60} = {one!r:.60}, which the table declares "
+                    + (f"as {kind}" if kind else "no field for"),
+                    remedy="let the job write it again, or export with --format jsonl",
+                )
 
     @property
     def flat(self) -> bool:

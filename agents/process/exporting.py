@@ -4,7 +4,7 @@ Each task's rows come from the worker that has it, of one commit of that task (`
 that moves meanwhile is read again from its next owner, at a later commit. Rows go to the disk as they come, so memory is bounded by a page.
 
 Promises: the directory appears when it is complete, or not at all. Nothing is stopped, and nothing but files is written. Parquet has one
-schema for all tasks, made of the values themselves (`ColumnKinds`), so rows are first kept as lines and converted at the end.
+schema for all tasks, declared by the table or made of the values (`ColumnKinds`), so rows are first kept as lines and converted at the end.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ async def export(
     draft = _drafted(to)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     limit = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=IDLE_S)
-    kinds = ColumnKinds()
+    kinds = ColumnKinds() if form == "parquet" else None
     try:
         async with (
             following(client, topics) as stream,
             aiohttp.ClientSession(headers=headers, timeout=limit) as session,
         ):
             found = await _all_tasks(_Source(stream, session, table, timeout_s), draft, kinds, report)
-        if form == "parquet":
+        if kinds is not None:
             for one in found:
                 await asyncio.to_thread(to_parquet, draft / f"{one.file}.jsonl", draft / f"{one.file}.parquet", kinds)
                 (draft / f"{one.file}.jsonl").unlink()
@@ -130,7 +130,7 @@ class _Source:
 
 
 async def _all_tasks(
-    source: _Source, draft: Path, kinds: ColumnKinds, report: Callable[[ExportedTask], object]
+    source: _Source, draft: Path, kinds: ColumnKinds | None, report: Callable[[ExportedTask], object]
 ) -> list[ExportedTask]:
     model = source.stream.job.model
     if model is None:
@@ -154,7 +154,7 @@ async def _all_tasks(
     return found
 
 
-async def _task(source: _Source, task: str, draft: Path, kinds: ColumnKinds) -> tuple[ExportedTask, bool]:
+async def _task(source: _Source, task: str, draft: Path, kinds: ColumnKinds | None) -> tuple[ExportedTask, bool]:
     """One task's rows, into a file. Raises `StateAway` or `TaskLeft` if another owner may have them soon."""
     import aiohttp
 
@@ -190,7 +190,7 @@ async def _task(source: _Source, task: str, draft: Path, kinds: ColumnKinds) -> 
 class _Lines:
     """The lines of a task as they come: the first and the last are about the rows between them."""
 
-    def __init__(self, kinds: ColumnKinds) -> None:
+    def __init__(self, kinds: ColumnKinds | None) -> None:
         self._kinds = kinds
         self._rest = b""
         self._head: dict[str, Any] | None = None
@@ -205,8 +205,11 @@ class _Lines:
             document: dict[str, Any] = orjson.loads(line)
             if self._head is None:
                 self._head = document
+                if self._kinds is not None:
+                    self._kinds.declare(document.get("fields"))
             elif "key" in document:
-                self._kinds.seen(document["key"], document["value"])
+                if self._kinds is not None:
+                    self._kinds.seen(document["key"], document["value"])
                 found.append(line + b"\n")
             else:
                 self._last = document

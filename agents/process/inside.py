@@ -21,10 +21,12 @@ from typing import Any, NoReturn
 
 from ...core.errors import DeclarationError, EnvironmentFault
 from ..job.declare.app import App
+from ..queries.here import read_here
+from ..queries.parts import QueryParts
 from ..worker.worker import Worker
 from .configuration import CommandLine, configure
 from .launch import Identity, Seat, bound_inputs, state_root, take_seat, worker_options
-from .read_here import read_here
+from .patterns import find_topics
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -42,6 +44,7 @@ class HostedWorker:
         self._identity = identity
         self._seat: Seat | None = None
         self._worker: Worker | None = None
+        self._parts: QueryParts | None = None
         self._task: asyncio.Task[int] | None = None
         self._host: asyncio.Task[Any] | None = None
         self._cancels: int | None = None
@@ -62,7 +65,8 @@ class HostedWorker:
         return {name: str(actor.machine.phase) for name, actor in sorted(self._worker.actors.items())}
 
     def get(self, table: str, key: Any) -> Any:
-        """The value of a key in a table of `app.table(…)` or `.table(…)`, as of the newest commit; None if there is no such row.
+        """The value of a key in a table of `app.table(…)` or `.table(…)`, or the result of an aggregate, as of the newest commit; None if
+        there is no such row.
 
         >>> async with hg.running(app) as worker:
         ...     worker.get("totals", "ann")
@@ -70,9 +74,9 @@ class HostedWorker:
         Only tasks of this worker are read. If the row may be in one that another worker has, or that is not restored yet, this raises
         instead of answering that there is none.
         """
-        if self._worker is None or self._task is None or self._task.done():
+        if self._parts is None or self._task is None or self._task.done():
             raise EnvironmentFault("this worker does not run", remedy="ask inside of the block of hg.running(app)")
-        return read_here(self._worker, table, key)
+        return read_here(self._parts, table, key)
 
     async def ended(self) -> None:
         """Wait until the worker has ended: its run was stopped, was drained, or has ended. Raises the error with which it failed."""
@@ -90,7 +94,9 @@ class HostedWorker:
         root = state_root(configuration, self._app.job)
         self._seat = take_seat(root, str(configuration.value("processor.id")))
         try:
+            await find_topics(self._app, configuration)
             self._worker = Worker(worker_options(self._app, configuration, self._seat, self._identity, root=root))
+            self._parts = QueryParts(self._worker)
         except BaseException:
             self._seat.leave()
             raise

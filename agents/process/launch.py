@@ -37,6 +37,7 @@ from ...core.settings import JOB, find, stream_problem
 from ...core.user_rule import called
 from ..by_name import imported
 from ..job.declare.app import App
+from ..job.derive.copied import copied_tables
 from ..job.derive.declaration import Declared
 from ..job.steps.sources import inputs_of
 from ..worker.options import WorkerOptions
@@ -114,8 +115,9 @@ def _of_user_code(what: str, error: Exception) -> DeclarationError:
 
 def bound_inputs(app: App) -> None:
     """Apply `--bounded`: every input without an end ends where it is now, so the job runs as a batch."""
-    for step in inputs_of(app.steps).values():
-        if step.until is None:
+    followed = {one.source.topic for one in copied_tables(app.steps).values()}
+    for topic, step in inputs_of(app.steps).items():
+        if step.until is None and topic not in followed:  # a copy of a table follows its topic as long as the job runs
             # steps refer to each other by identity, so the value is changed in place, before anything is derived from it
             object.__setattr__(step, "until", "newest")
 

@@ -4,8 +4,8 @@ It finds the workers in the coordinator stream, or at the addresses that it is g
 keys (`web.queries`). While a task moves, restores, or its worker has died, it reads on in the stream and asks again, until the deadline.
 
 Promises: a value was committed, and the answer says by which commit of which task, and how old that is. A key is absent only if every task
-that may have it has said so; what could not be asked within the deadline is an error that names the task and what to do. Nothing is
-written, and no group is joined.
+that may have it has said so; what could not be asked within the deadline is an error that names the task and what to do. Only who allows it
+(`stale=`) gets the older answer of a standby, which says so. Nothing is written, and no group is joined.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import contextlib
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, cast
+from urllib.parse import quote, urlsplit
 
 import orjson
 
 from ...core.coordination.metadata import LOCALITY, stored
-from ...core.errors import DataError, EnvironmentFault, HeadgateError, NotFound
+from ...core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, NotFound
 from ...core.names import JobName, Topics
+from ...core.secrets import masked
 from ...core.settings import duration_ms
 from ..queries.json_keys import form_of, is_plain, key_of
 from .configuration import CommandLine, configure
@@ -33,6 +34,8 @@ from .reading import Follower, following
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+FORM = "async with hg.query(job, table) as table: found = await table.get(key)"
+IN_A_PROGRAM = "a program without a loop puts the whole block into a coroutine, `async def main(): …`, and calls asyncio.run(main())"
 TIMEOUT_S = 10.0
 """How long a question waits for the task that answers it, by default."""
 TRY_S = 5.0
@@ -59,7 +62,7 @@ class CommittedValue:
 
     `value` is None if there is no row: then `task` is empty where several tasks were asked. `commit` is the position of the task's log
     behind its last commit, and `age_s` how long ago its worker last knew that nothing newer was committed. Of several tasks that have no
-    row they are the least and the greatest.
+    row they are the least and the greatest. `standby`: it is of the copy of a standby, or one of several tasks is.
     """
 
     key: Any
@@ -67,6 +70,7 @@ class CommittedValue:
     task: str
     commit: int | None
     age_s: float
+    standby: bool = False
 
     @property
     def found(self) -> bool:
@@ -78,11 +82,20 @@ class QueriedTable:
     """A table of a running job, read from outside; see `query`. One may be used by many coroutines at the same time."""
 
     def __init__(
-        self, job: str, table: str, *, bootstrap: str, urls: Sequence[str], token: str, timeout_s: float
+        self,
+        job: str,
+        table: str,
+        *,
+        bootstrap: str,
+        urls: Sequence[str],
+        token: str,
+        timeout_s: float,
+        stale_s: float | None = None,
     ) -> None:
         self._job, self._table = job, table
         self._bootstrap, self._token = bootstrap, token
         self._timeout_s = timeout_s
+        self._of: dict[str, Any] = {} if stale_s is None else {"stale": stale_s}
         self._given = [url.rstrip("/") for url in urls]
         self._urls: list[str] = []
         self._turn = itertools.count(random.randrange(1 << 16))
@@ -111,14 +124,14 @@ class QueriedTable:
         found: list[CommittedValue] = []
         for start in range(0, len(keys), AT_ONCE):
             some = keys[start : start + AT_ONCE]
-            request: dict[str, Any] = {"keys": list(map(form_of, some)), **({"task": task} if task else {})}
+            request: dict[str, Any] = {"keys": list(map(form_of, some)), **({"task": task} if task else {}), **self._of}
             answer = await self._post(request)
             commits = answer["commits"]
             marks = [_mark(one) for one in commits]
             absent = marks[0] if len(marks) == 1 else _together(commits)
             for key, value, at in zip(some, answer["values"], answer["at"], strict=True):
                 of = absent if at is None else marks[at]
-                found.append(CommittedValue(key, value, of.task, of.commit, of.age_s))
+                found.append(CommittedValue(key, value, of.task, of.commit, of.age_s, of.standby))
         return found
 
     async def scan(
@@ -131,7 +144,7 @@ class QueriedTable:
         >>> async for row in spent.scan(prefix="an", limit=100):
         ...     print(row.key, row.value)
         """
-        request: dict[str, Any] = {"task": task} if task else {}
+        request: dict[str, Any] = {**self._of, **({"task": task} if task else {})}
         if prefix is not None:
             request["prefix"] = form_of(prefix)
         left = limit
@@ -139,7 +152,9 @@ class QueriedTable:
             answer = await self._post({"scan": {**request, "limit": PAGE if left is None else min(PAGE, left)}})
             mark = _mark(answer["commit"])
             for form, value in answer["rows"]:
-                yield CommittedValue(form if self._plain else key_of(form), value, mark.task, mark.commit, mark.age_s)
+                yield CommittedValue(
+                    form if self._plain else key_of(form), value, mark.task, mark.commit, mark.age_s, mark.standby
+                )
             if answer["next"] is None:
                 return
             request["after"] = answer["next"]
@@ -178,6 +193,15 @@ class QueriedTable:
         """Close the connections."""
         await self._stack.aclose()
 
+    def __enter__(self) -> NoReturn:
+        raise DeclarationError("hg.query(…) is asynchronous, and `with` is not", remedy=f"{FORM}; {IN_A_PROGRAM}")
+
+    def __exit__(self, *_: object) -> None:
+        """Only so that `with` says what to write instead."""
+
+    def __await__(self) -> Generator[Any, Any, NoReturn]:
+        raise DeclarationError("hg.query(…) is a block", remedy=FORM)
+
     # --------------------------------------------------------------------------------------------------------------- requests
 
     async def _post(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +224,10 @@ class QueriedTable:
         import aiohttp
 
         if self._session is None or self._session.closed:
-            raise HeadgateError("this table is not open", remedy="async with hg.query(job, table) as table: …")
+            raise HeadgateError(
+                f"the table '{self._table}' of {self._job} is not open: its block has not begun, or is over",
+                remedy=f"{FORM}; {IN_A_PROGRAM}",
+            )
         if not self._urls:
             raise StateAway(
                 f"no worker of {self._job} serves its pages",
@@ -247,6 +274,7 @@ def query(
     url: str | Sequence[str] = (),
     token: str = "",
     timeout: float | str = TIMEOUT_S,
+    stale: float | str | None = None,
 ) -> QueriedTable:
     """A table of a running job, for other programs: `get`, `get_many` and `scan` what is committed. Use it with `async with`.
 
@@ -256,9 +284,31 @@ def query(
 
     The workers are found through Kafka, or at `url`, the address of one worker's pages or several, without it. `token`: their `web.token`.
     `timeout`: how long a question waits while its task moves, restores, or is taken over from a worker that has died; then it raises.
+    `stale`: how old the answer of a standby may be, which then answers in place of an owner that cannot, without waiting.
     """
     urls = [url] if isinstance(url, str) else list(url)
-    return QueriedTable(job, table, bootstrap=bootstrap, urls=urls, token=token, timeout_s=duration_ms(timeout) / 1000)
+    for one in urls:
+        _check_address(one)
+    stale_s = None if stale is None else duration_ms(stale) / 1000
+    return QueriedTable(
+        job,
+        table,
+        bootstrap=bootstrap,
+        urls=urls,
+        token=token,
+        timeout_s=duration_ms(timeout) / 1000,
+        stale_s=stale_s,
+    )
+
+
+def _check_address(url: Any) -> None:
+    """Refuse what is no address of a worker's pages."""
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise DeclarationError(
+            f"hg.query(url={masked(repr(url))}) is no address of a worker's pages",
+            remedy='it begins with http:// or https://, such as "http://127.0.0.1:38113"; `headgate status` shows those of a job',
+        )
 
 
 _KINDS = {400: DataError, 404: NotFound, 409: DataError}
@@ -287,14 +337,16 @@ class _Mark(NamedTuple):
     task: str
     commit: int | None
     age_s: float
+    standby: bool = False
 
 
 def _mark(commit: dict[str, Any]) -> _Mark:
-    return _Mark(commit["task"], commit["commit"], commit["age_ms"] / 1000)
+    return _Mark(commit["task"], commit["commit"], commit["age_ms"] / 1000, bool(commit.get("standby")))
 
 
 def _together(commits: Sequence[dict[str, Any]]) -> _Mark:
     """Of no single task, the least commit and the greatest age."""
     positions = [one["commit"] for one in commits]
     least = None if None in positions else min(positions, default=None)
-    return _Mark("", least, max((one["age_ms"] for one in commits), default=0) / 1000)
+    age_ms = max((one["age_ms"] for one in commits), default=0)
+    return _Mark("", least, age_ms / 1000, any(one.get("standby") for one in commits))

@@ -32,6 +32,8 @@ from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
 
+PARKED_OF = "parked."
+"""Before the name of a task, in a heartbeat: how many of its records are parked."""
 HEARD_S = 15.0
 """How far back heartbeats are read, in seconds; two sessions if that is longer."""
 
@@ -174,6 +176,10 @@ class Hearing:
     """Records that are no heartbeats of this version. They may come from living processes."""
     why: str = ""
     pace: HeartbeatPace = HeartbeatPace()
+    parks: bool = False
+    """Whether any of the heartbeats counts parked records. The last one of a process that ends does not name its tasks any more."""
+    begins: bool = False
+    """Whether it has listened for so short a time that who was not heard yet may live."""
 
     def hear(self, data: bytes | None, age_s: float) -> None:
         """Take a record of the topic that is this old."""
@@ -183,6 +189,7 @@ class Hearing:
             self.passed(error)
         else:
             self.beats[beat.process] = LastHeartbeat(beat, age_s, self.pace)
+            self.parks = self.parks or any(name.startswith(PARKED_OF) and n for name, n in beat.load.items())
 
     def present(self, state: JobState) -> list[Heartbeat]:
         """The heartbeats of living processes. A heartbeat outlives its process for a moment, so processes that have left or were replaced

@@ -11,22 +11,43 @@ Why it does not follow is said once.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from aiokafka.errors import KafkaError
 
 from ...core.coordination import requests as r
-from ...core.coordination.fleet import OVER_THE_FLAG, WORKERS, crew, strangers, wanted
+from ...core.coordination.fleet import OVER_THE_FLAG, WORKERS, crew, strangers, unsettled, wanted
 from ...core.coordination.state import JobState
-from ...core.errors import HeadgateError, NotFound
+from ...core.errors import DeadlinePassed, HeadgateError, NotFound
 from ...core.names import Topics
+from ..kafka.settings import ClientSettings
 from .configuration import OVERRIDE, Configuration
 from .reading import following
 from .requests import Request, ask
 
 AGAIN_S = 2.0
 """How long it waits before it reads again: there is no job yet, or the brokers are away."""
+
+
+async def until_settled(
+    client: ClientSettings, topics: Topics, number: int, timeout_s: float, say: Callable[[str], None]
+) -> None:
+    """Wait until so many workers are there, and each task runs where it is to run. `say` gets what is still to come, whenever it changes.
+    Raises `DeadlinePassed` with it."""
+    deadline, last = time.monotonic() + timeout_s, ""
+    async with following(client, topics) as stream:
+        while why := unsettled(stream.job, number):
+            if why != last:
+                say(why)
+            last = why
+            if time.monotonic() >= deadline:
+                raise DeadlinePassed(
+                    f"after {timeout_s:g} s {why}",
+                    remedy="the number stays set; `headgate status` shows the workers, and the supervisor says why it does not follow",
+                )
+            await stream.more()
 
 
 class Numbered(Protocol):

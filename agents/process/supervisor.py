@@ -89,6 +89,8 @@ class Supervisor:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     follower: NumberFollower | None = None
     """Says how many children there are to be; without one, those of `processors`."""
+    web_port: int = 0
+    """The port of the pages of the first child; each has that of the one before plus one. 0: any free ones."""
     children: list[Child] = field(default_factory=list)
     leaving: bool = False
     ended_at_once: bool = False
@@ -203,6 +205,8 @@ class Supervisor:
         child.process, child.began_s = uuid.uuid4().hex, time.monotonic()
         words = [*self.command, "--processor-id", child.processor, "--supervised", child.process]
         words += ["--since", str(self.since_ms)]
+        if self.web_port:
+            words += ["--web-port", str(self.web_port + self.processors.index(child.processor))]
         if child.starts:
             words.append("--successor")
         child.starts += 1
@@ -304,7 +308,10 @@ def supervise(arguments: list[str], workers: int, app: App, configuration: Confi
     processors = [processor_id(f"{given}-{number}") for number in range(MOST)]
     follower = NumberFollower(configuration, app.topics, front_of(processors[0]), workers, say)
     reporter = Reporter(configuration, app.topics.heartbeat)
-    return asyncio.run(_supervise(Supervisor(run_command(arguments), processors, reporter, follower=follower)))
+    web_port = int(configuration.value("web.port"))
+    return asyncio.run(
+        _supervise(Supervisor(run_command(arguments), processors, reporter, follower=follower, web_port=web_port))
+    )
 
 
 async def _supervise(supervisor: Supervisor) -> int:

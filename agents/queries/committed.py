@@ -7,6 +7,7 @@ Promises:
 - A value that a crash could take back is never given: the store has only what a commit has made durable. `at()` of the same turn of the
   loop names that commit by the task log's position behind it.
 - A row that has expired, or that was written under an earlier schema, is read as the task would read it.
+- A standby's copy (`standby=True`) is of a position of the log up to which it was read. That may be in the middle of a commit.
 - The age is how long ago the store was last known to stand at the end of its task's log, by this worker's clock: when its last commit was
   applied, or, if none is under way, when the coordinator stream last said nothing of another owner, who alone could have committed since.
 """
@@ -26,6 +27,7 @@ from ..state.table import Table
 from .json_keys import after_prefix
 from .queryable import Queryable
 
+_UNREAD: Any = object()
 TOGETHER = 100
 """How many rows of a page are read at once."""
 
@@ -38,16 +40,26 @@ class CommitMark:
     position: int | None
     """The task log's position behind its last commit; None before the first."""
     age_ms: int
+    standby: bool = False
+    """Whether it is of a copy that follows the log."""
 
 
 class CommittedPart:
     """One task's part of a table."""
 
     def __init__(
-        self, task: str, store: Store, table: Table[Any, Any], asked: Queryable, owned_ms: int | None = None
+        self,
+        task: str,
+        store: Store,
+        table: Table[Any, Any],
+        asked: Queryable,
+        owned_ms: int | None = None,
+        *,
+        standby: bool = False,
     ) -> None:
-        """`owned_ms`: until when this worker alone could have committed; None while a commit is under way."""
+        """`owned_ms`: until when this worker alone could have committed; None while a commit is under way, and of a standby's copy."""
         self.task = task
+        self.standby = standby
         self._owned_ms = owned_ms
         self._store = store
         self._table = table
@@ -57,23 +69,45 @@ class CommittedPart:
         """The commit of what is read now."""
         meta = self._store.meta
         known_ms = max(meta.followed_until_ms or 0, self._owned_ms or 0)
-        return CommitMark(self.task, meta.position, max(0, now_ms - known_ms))
+        return CommitMark(self.task, meta.position, max(0, now_ms - known_ms), self.standby)
 
     def read(self, keys: Sequence[bytes]) -> list[Any]:
         """The values of encoded keys, for `written`; None for a key without a row."""
+        at_hand = self._table.at_hand
+        if at_hand is None or self._asked.finish is None:
+            return self._stored(keys)
+        places, results = at_hand(list(keys))
+        fragment = orjson.Fragment
+        if len(places) == len(keys):
+            return list(map(fragment, results))
+        found: list[Any] = [_UNREAD] * len(keys)
+        for place, result in zip(places, results, strict=True):
+            found[place] = fragment(result)
+        rest = iter(self._stored([key for key, one in zip(keys, found, strict=True) if one is _UNREAD]))
+        return [next(rest) if one is _UNREAD else one for one in found]
+
+    def _stored(self, keys: Sequence[bytes]) -> list[Any]:
         return self._values(self._store.get_many(self._asked.name, keys))
 
-    def one(self, key: bytes) -> Any:
-        """The value of one encoded key, for `written`; None without a row."""
+    def one(self, key: bytes) -> bytes | None:
+        """The value of one encoded key in JSON; None without a row."""
         data = self._store.get(self._asked.name, key)
         if data is None:
             return None
         head = self._table.head
         if self._asked.spliced and data.startswith(head):
-            return orjson.Fragment(data[len(head) :])
-        value = self._table.read(data)
-        finish = self._asked.finish
-        return value if finish is None else finish([value])[0]
+            return data[len(head) :]
+        value = self._read(data)
+        return None if value is None else written(value)
+
+    def value(self, key: bytes) -> Any:
+        """The value of one encoded key as the job's functions get it; None without a row."""
+        data = self._store.get(self._asked.name, key)
+        return None if data is None else self._read(data)
+
+    def _read(self, data: bytes) -> Any:
+        value, finish = self._table.read(data), self._asked.finish
+        return value if value is None or finish is None else finish([value])[0]
 
     def rows(self, prefix: bytes, after: bytes | None) -> Iterator[tuple[bytes, Any]]:
         """The rows whose keys begin so, behind a key, in the order of the bytes of keys; as of the moment in which the first is taken."""
@@ -114,6 +148,21 @@ class CommittedPart:
         for place, value in zip(at, values, strict=True):
             found[place] = value
         return found
+
+
+class CopiedPart(CommittedPart):
+    """A worker's copy of a table. Its age is how long ago it was last known to have read its topic to the end."""
+
+    def __init__(
+        self, task: str, store: Store, table: Table[Any, Any], asked: Queryable, copy_age_ms: int | None
+    ) -> None:
+        """`task`: one that reads the copy there. `copy_age_ms`: None if it has not read up yet."""
+        super().__init__(task, store, table, asked)
+        self._copy_age_ms = copy_age_ms
+
+    def at(self, now_ms: int) -> CommitMark:
+        """See `CommittedPart`. No commit of a task is behind it."""
+        return CommitMark(self.task, None, now_ms if self._copy_age_ms is None else self._copy_age_ms)
 
 
 def written(document: Any) -> bytes:

@@ -17,15 +17,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.columns.schema import BOOL, FLOAT, INT, TEXT
 from ...core.errors import DataError, HeadgateError, NotFound
 from ...core.settings import offer
 from ..job.derive.declaration import Declared
 from ..job.steps.keyed import AggregateStep, TableStep
 from ..job.steps.sources import ShuffleStep, SourceStep
 from ..job.steps.step import AS_BEFORE, Step
+from ..records.values.column_types import is_arrow_schema, named_fields, type_of_arrow
 from ..records.values.serdes import Serde, is_json
 from ..state.scan import OWN
+from . import kinds
 
+KINDS = {INT: kinds.INT, FLOAT: kinds.FLOAT, BOOL: kinds.BOOL, TEXT: kinds.TEXT}
+"""What a column is called in an export; anything else is JSON there."""
 TABLE, FOLLOWS, AGGREGATE_OF = "table", "stream table", "aggregate"
 
 
@@ -47,6 +52,21 @@ class Queryable:
     """The stream whose partitions say in which task a key is; empty: that is not known."""
     broadcast: bool = False
     """Whether every task has all of it."""
+    copied: bool = False
+    """Whether a worker has one copy for all of its tasks."""
+
+    @property
+    def fields(self) -> dict[str, str] | None:
+        """The kind of each field of its values, as they stand in JSON, if the table declares a type; None if the values must be looked at.
+
+        >>> kind = TypedDict("Order", {"user": str, "n": int | None, "tags": list[str]})
+        >>> Queryable("t", TABLE, text(), json(kind)).fields
+        {'user': 'text', 'n': 'int', 'tags': 'json'}
+        """
+        if self.finish is not None or not self.value.type:
+            return None
+        kind = type_of_arrow(self.value.type) if is_arrow_schema(self.value.type) else self.value.type
+        return {name: KINDS.get(type_, kinds.JSON) for name, type_ in named_fields(kind).items()} or None
 
     @property
     def spliced(self) -> bool:
@@ -66,6 +86,7 @@ def queryables(declared: Declared) -> dict[str, Queryable]:
                 step.serde,
                 stream=_stream(declared, step, step.key_serde),
                 broadcast=step.broadcast,
+                copied=step.name in declared.copied,
             )
         elif isinstance(step, AggregateStep):
             (spec,) = step.tables()

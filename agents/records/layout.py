@@ -2,7 +2,9 @@
 
 `int64` and `float64` take eight bytes a row, `bool` one bit, `text` its UTF-8 with `offsets` of 32 bits. `validity` has one bit a row, and
 is None if no row is null. `number` is no type of a declared column: it takes an int64 or a float64 a row, as states of rows do, and
-`offsets` has one tag a row that says which, or that the row is null.
+`offsets` has one tag a row that says which, or that the row is null. Nor is `json`: when it is written, `offsets` says where the JSON of
+each row begins in `data`, and `validity` how long it is, as 64-bit integers; a row without length is null. When a record is read, such a
+field becomes a `text`, the JSON as it stands there.
 
 What it decides: nothing. A column is given to the compiled part, and to its twin, as its `Parts`; what they make is `Made`.
 """
@@ -15,11 +17,11 @@ from typing import Any, Literal
 
 from ...core.columns.schema import ColumnKind
 
-Kind = ColumnKind | Literal["number"]
+Kind = ColumnKind | Literal["number", "json"]
 KINDS: tuple[ColumnKind, ...] = ("int64", "float64", "bool", "text")
 """The types of a column, in the order of the numbers that the compiled part uses."""
-NUMBER = 6
-"""The number of the type `number` in the compiled part."""
+NUMBER, OBJECT, JSON = 6, 7, 8
+"""The numbers that the compiled part has for the type `number`, for an object whose fields are columns, and for the type `json`."""
 NOTHING, WHOLE, FRACTION = 0, 1, 2
 """The tags of a `number`: null, an int64, a float64."""
 
@@ -33,12 +35,12 @@ Made = tuple[Buffer, Buffer | None, Buffer | None, int]
 
 def number_of(kind: Kind) -> int:
     """The number of a type in the compiled part."""
-    return NUMBER if kind == "number" else KINDS.index(kind)
+    return NUMBER if kind == "number" else JSON if kind == "json" else KINDS.index(kind)
 
 
 def kind_of(number: int) -> Kind:
     """The type with this number."""
-    return "number" if number == NUMBER else KINDS[number]
+    return "number" if number == NUMBER else "json" if number == JSON else KINDS[number]
 
 
 def longs(buffer: Buffer) -> memoryview:

@@ -1,4 +1,4 @@
-"""The Avro schema that follows from a Python type: a dataclass, a msgspec Struct, a TypedDict, or a plain type.
+"""The Avro schema that follows from a Python type: a dataclass, a msgspec Struct, a TypedDict, a named tuple, or a plain type.
 
 What it decides: `int` is `long`, `float` `double`; times are `timestamp-micros`; what may be None is a union with null; an Enum of names is
 an enum. Promise: a type that has no such schema is refused, with the field and what to write instead.
@@ -33,7 +33,10 @@ def schema_of_type(kind: Any, namespace: str = "") -> Any:
         found = library.type_info(kind)
     except TypeError as error:
         raise _refused(str(getattr(kind, "__qualname__", kind)), str(error)) from error
-    made = _schema(found, getattr(kind, "__qualname__", str(kind)), set(), library.NODEFAULT)
+    if type(found).__name__ == "NamedTupleType":  # inside of another type it would be an array
+        made = _record(found, set(), library.NODEFAULT)
+    else:
+        made = _schema(found, getattr(kind, "__qualname__", str(kind)), set(), library.NODEFAULT)
     if namespace and isinstance(made, dict) and "name" in made:
         made = {"type": made.pop("type"), "name": made.pop("name"), "namespace": namespace, **made}
     return made

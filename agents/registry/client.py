@@ -5,6 +5,10 @@ from then on. Promises: the main loop is never blocked; what has been answered i
 is not asked by all tasks at once; no message holds a secret. A connection lives for one question: there is one for each schema, not for
 each record.
 
+Some registries know no GUIDs, and answer a question by GUID as they answer any path that they do not have: 404, without a code of theirs.
+So does a server that is no registry. They are told apart by one more question, about an id, which each registry answers. What a registry
+does not have is an answer: the record that names it is bad data, and its partition goes on.
+
 The client is aiohttp, which is there for Faust's web server: asyncio, TLS and connection limits are its own, and nothing is added.
 """
 
@@ -36,6 +40,10 @@ ANSWER_S = 10.0
 QUIET_S = 0.5
 """So long after a failure no other task asks again."""
 NO_SUBJECT, NO_VERSION, NO_SCHEMA = 40401, 40402, 40403
+ANY_ID = "schemas/ids/1"
+"""A question that each registry answers, with a schema or with its own code that there is none."""
+NO_PATH = (400, 404, 405)
+"""How servers answer a path that they do not have, or an id that they cannot read."""
 URL = "registry.url"
 NORMAL = "?normalize=true"
 """Schemas that differ in spaces, or in the order of what has none, are one."""
@@ -126,9 +134,15 @@ class HttpRegistry:
         return await self._once(schema, lambda: self._by_id(schema))
 
     async def _by_id(self, schema: int | UUID) -> SchemaText:
-        where = f"schemas/guids/{schema}" if isinstance(schema, UUID) else f"schemas/ids/{schema}"
+        where, lacks = f"schemas/ids/{schema}", f"it cannot have a schema with the id {schema}"
+        if isinstance(schema, UUID):
+            where = f"schemas/guids/{schema}"
+            lacks = f"the record names its schema by a GUID, {schema}, and this registry knows no GUIDs"
         # Protobuf as a descriptor: a registry may keep it as text otherwise
-        return _schema(await self._ask("GET", f"{where}?format=serialized", f"no schema has the id {schema}"))
+        missing = f"no schema has the id {schema}"
+        return _schema(
+            await self._ask("GET", f"{where}?format=serialized", missing, lacks="" if where == ANY_ID else lacks)
+        )
 
     async def version(self, subject: str, version: int | None) -> Standing:
         if version is None:  # it may be another one later
@@ -161,25 +175,34 @@ class HttpRegistry:
                 self._known[question] = await ask()
             return self._known[question]
 
-    async def _ask(self, method: str, path: str, missing: str, body: bytes | None = None) -> Any:
-        """The answer of the first address that gives one. `missing`: what it means that there is none."""
+    async def _ask(self, method: str, path: str, missing: str, body: bytes | None = None, *, lacks: str = "") -> Any:
+        """The answer of the first address that gives one. `missing`: what it means that there is none; `lacks`: what it means that a
+        registry does not have this path; without it, none stands there."""
         if self._away and self._clock() < self._away_s + QUIET_S:
             raise self._unanswered(self._away)
         why = ""
         for url in list(self._urls):
             try:
                 status, text = await self._sent(method, f"{url}/{path}", body)
+                why = _refused(status, text)
+                has_no_path = bool(why and lacks) and status in NO_PATH and await self._is_registry(url)
             except Exception as error:  # noqa: BLE001 - whatever the client raises, it is no answer
                 why = said(error)
                 continue
-            why = _refused(status, text)
-            if not why:
+            if has_no_path or not why:
                 self._urls.remove(url)
                 self._urls.insert(0, url)
                 self._away = ""
+                if has_no_path:
+                    raise NoSchema(f"{self.said}: {lacks}")
                 return _answer(status, text, missing, self.said)
         self._away, self._away_s = why, self._clock()
         raise self._unanswered(why)
+
+    async def _is_registry(self, url: str) -> bool:
+        """Whether a registry stands there, whatever it does not have."""
+        status, text = await self._sent("GET", f"{url}/{ANY_ID}", None)
+        return not _refused(status, text) and _is_json(text)
 
     def _unanswered(self, why: str) -> NotYet:
         return NotYet(
@@ -216,6 +239,14 @@ def _answer(status: int, text: bytes, missing: str, who: str) -> Any:
     if _code(text) in (NO_SUBJECT, NO_VERSION, NO_SCHEMA) and missing:
         raise NoSchema(f"{who}: {missing}")
     raise NoSchema(f"{who} refuses the schema: {_message(text)}")
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _code(text: bytes) -> int:

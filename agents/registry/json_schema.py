@@ -18,6 +18,7 @@ from typing import Any, TypeVar, overload
 
 import orjson
 
+from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError, DeclarationError
 from ..records.values import serdes
 from ..records.values.serdes import Serde
@@ -29,12 +30,15 @@ from .subjects import SubjectName, checked_strategy
 T = TypeVar("T")
 JsonSchema = str | Path | Mapping[str, Any]
 """A schema as text, as a file, or as what JSON has for it."""
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+"""The JSON Schema that a type's is written in."""
 
 
 class JsonFormat:
     """JSON, for one schema and one type."""
 
     kind = JSON_SCHEMA
+    reads_columns = False
 
     def __init__(
         self, library: Any, kind: Any, own: SchemaText | None, refers: Mapping[str, Referred], *, checks: bool
@@ -102,6 +106,9 @@ class JsonFormat:
 
         return check
 
+    def column_reader(self, serde: RegistrySerde[Any], schema: ColumnSchema) -> None:
+        return None
+
     def record_name(self) -> str:
         found = None if self.own is None else json.loads(self.own.text)
         return str(found.get("title", "")) if isinstance(found, dict) else ""
@@ -114,7 +121,7 @@ def schema_of_class(kind: Any) -> dict[str, Any]:
     """The JSON Schema of a dataclass, Struct or TypedDict: what msgspec says, without the indirection at its top.
 
     >>> schema_of_class(dict[str, int])
-    {'type': 'object', 'additionalProperties': {'type': 'integer'}}
+    {'$schema': 'https://json-schema.org/draft/2020-12/schema', 'type': 'object', 'additionalProperties': {'type': 'integer'}}
     """
     library: Any = importlib.import_module("msgspec")
     found = dict(library.json.schema(kind))
@@ -125,7 +132,9 @@ def schema_of_class(kind: Any) -> dict[str, Any]:
         if f"#/$defs/{name}" in json.dumps(found["$defs"]):  # it refers to itself
             return {"title": top.get("title", name), **found}
         return {**top, **({"$defs": rest} if rest else {})}
-    return found
+    if {"properties", "$ref"} & found.keys():
+        return found
+    return {"$schema": DIALECT, **found}  # by nothing else does Apicurio see that it is a schema
 
 
 @overload

@@ -14,12 +14,15 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError, DeclarationError
 from ..records.values import serdes
 from ..records.values.serdes import Serde
 from . import wire
 from .asked import PROTOBUF, Referred, SchemaText, WholeSchema
 from .avro import library_of
+from .program_columns import ProgramColumns
+from .protobuf_columns import ProtobufPrograms
 from .serde import NeedsSchema, ReadValue, RegistrySerde
 from .subjects import SubjectName, checked_strategy
 
@@ -73,6 +76,7 @@ class ProtobufFormat:
 
     kind = PROTOBUF
     reads_alone = True
+    reads_columns = True
 
     def __init__(self, message: Any, subjects: Mapping[str, str]) -> None:
         """`subjects`: of imported files, where that is not the name of the file."""
@@ -124,6 +128,9 @@ class ProtobufFormat:
 
         return encode
 
+    def column_reader(self, serde: RegistrySerde[Any], schema: ColumnSchema) -> ProgramColumns:
+        return ProgramColumns(ProtobufPrograms(serde, self.type, self.place, schema), schema)
+
     def record_name(self) -> str:
         return self.descriptor.full_name
 
@@ -143,8 +150,9 @@ def protobuf(
     `registry.url` says where the registry is.
 
     Reading: into that class; fields that it does not know are kept, missing ones have their defaults. A record of another message is bad
-    data. Writing: the file of the message must stand under the subject, unless `register=True` puts it there. `subject`: see `hg.avro`.
-    `references`: files that it imports, name → subject, where that is not the name of the file.
+    data. `.columns(Order)` behind it decodes the bytes into the fields of a type. Writing: the file of the message must stand under the
+    subject, unless `register=True` puts it there. `subject`: see `hg.avro`. `references`: files that it imports, name → subject, where that
+    is not the name of the file.
 
     >>> app.input("orders", serde=hg.protobuf(shop_pb2.Order))
     """

@@ -15,8 +15,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError
 from ..cancellation import passes
 from ..learning import MustLearn, NotYet
@@ -51,6 +52,8 @@ class SchemaFormat(Protocol):
     """The schema to write with; None: the latest of the subject."""
     refers: Mapping[str, Referred]
     """What the own schema refers to, by the names that it uses."""
+    reads_columns: bool
+    """Whether there is a `column_reader`."""
 
     def reader(self, schema: WholeSchema | None, own: WholeSchema | None) -> ReadValue:
         """Reads values that were written with a schema. `own`: the own schema, which stands for what readers want."""
@@ -60,12 +63,29 @@ class SchemaFormat(Protocol):
         """Writes values with a schema."""
         ...
 
+    def column_reader(self, serde: RegistrySerde[Any], schema: ColumnSchema) -> Any:
+        """See `Serde.column_reader`."""
+        ...
+
     def record_name(self) -> str:
         """The full name of what the own schema describes; empty without one."""
         ...
 
     def within(self) -> Serde[Any]:
         """The serde with which its values go through the job's own streams and tables."""
+        ...
+
+
+@runtime_checkable
+class WritesColumns(Protocol):
+    """A format that writes columns without rows."""
+
+    def column_writer(self, serde: RegistrySerde[Any]) -> Any:
+        """See `Serde.column_writer`."""
+        ...
+
+    def lacking(self, schema: ColumnSchema) -> str | None:
+        """See `Serde.lacking`."""
         ...
 
 
@@ -81,7 +101,9 @@ class RegistrySerde(Serde[T]):
         "_register",
         "_registry",
         "_strategy",
+        "_wholes",
         "_writer",
+        "_writes",
         "part",
         "topic",
     )
@@ -110,12 +132,16 @@ class RegistrySerde(Serde[T]):
         self._registry = registry
         self._readers: dict[bytes, tuple[ReadValue, int]] = {}
         """By prefix: what reads the values behind it, and where they begin."""
+        self._wholes: dict[bytes, WholeSchema] = {}
+        """By prefix: the schema that wrote the values behind it."""
         self._learned: set[bytes] = set()
         """The prefixes whose schema is known; others are read without."""
         self._absent: dict[bytes, tuple[DataError, float]] = {}
         """By prefix: why no value behind it can be read, and until when that is believed."""
         self._own: WholeSchema | None = None
         self._writer: Callable[[Any], bytes] | None = None
+        self._writes: tuple[bytes, WholeSchema] | None = None
+        """What stands in front of what it writes, and the schema of that."""
 
     def at(self, topic: str, part: str) -> RegistrySerde[T]:
         if (topic, part) == (self.topic, self.part):
@@ -174,6 +200,36 @@ class RegistrySerde(Serde[T]):
             raise self._unknown(list(lacking)[:MOST_MISSING])
         return out
 
+    @property
+    def registers(self) -> bool:
+        """Whether it puts its schema under the subject."""
+        return self._register
+
+    @property
+    def reads_columns(self) -> bool:  # type: ignore[override]
+        """Whether there is a `column_reader`."""
+        return self._format.reads_columns
+
+    def column_reader(self, schema: ColumnSchema) -> Any:
+        """What decodes records into these columns; None if rows must be made of them."""
+        return self._format.column_reader(self, schema)
+
+    def schemas(self, heads: Sequence[bytes]) -> dict[bytes, tuple[WholeSchema, WholeSchema | None] | None]:
+        """The schemas of the values behind these prefixes, each with the own one; None where no value can be read. Raises `MustLearn`."""
+        found: dict[bytes, tuple[WholeSchema, WholeSchema | None] | None] = {}
+        lacking: list[bytes] = []
+        for head in heads:
+            try:
+                self._reader(head)
+                found[head] = self._wholes[head], self._own
+            except NeedsSchema:
+                lacking.append(head)
+            except DataError:
+                found[head] = None
+        if lacking:
+            raise self._unknown(lacking[:MOST_MISSING])
+        return found
+
     def loads(self, data: bytes) -> T:
         found = self.loads_many([data])
         if found.bad:
@@ -227,6 +283,7 @@ class RegistrySerde(Serde[T]):
                         f"the schema {wire.schema_of(head)} is {schema.schema.kind}, not {self._format.kind}"
                     )
                 self._readers[head] = self._format.reader(schema, self._own), len(head)
+                self._wholes[head] = schema
                 self._learned.add(head)
             except NoSchema as error:
                 self._miss(head, DataError(error.what, remedy="see on_bad_data=; or bring the schema to the registry"))
@@ -268,6 +325,24 @@ class RegistrySerde(Serde[T]):
     def _encode_one(self, value: T) -> bytes:
         return self._write()(value)
 
+    def column_writer(self) -> Any:
+        """What encodes columns without rows; None if rows must be made of them."""
+        return self._format.column_writer(self) if isinstance(self._format, WritesColumns) else None
+
+    def lacking(self, schema: ColumnSchema) -> str | None:
+        """A field that its records must have and that is none of these columns, if its own schema says so."""
+        return self._format.lacking(schema) if isinstance(self._format, WritesColumns) else None
+
+    def know(self) -> None:
+        """Raise `MustLearn` as long as the schema to write with is not known."""
+        self._write()
+
+    def writing(self) -> tuple[bytes, WholeSchema]:
+        """What stands in front of each value that it writes, and the schema of these values. Raises `MustLearn`, if that is not known."""
+        self._write()
+        assert self._writes is not None, "what writes values is learned with it"
+        return self._writes
+
     def _write(self) -> Callable[[Any], bytes]:
         if self._writer is None:
             registry = self._connected()
@@ -300,6 +375,7 @@ class RegistrySerde(Serde[T]):
             raise EnvironmentFault(what, remedy="give the step the serde of that kind")
         head, write = wire.prefix(standing.number), self._format.writer(schema)
         self._writer = lambda value: head + write(value)
+        self._writes = head, schema
 
     async def _placed(self, registry: SchemaRegistry, schema: SchemaText, refers: Mapping[str, Referred]) -> SchemaText:
         """A schema with the versions that it refers to."""

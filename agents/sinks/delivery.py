@@ -8,6 +8,7 @@ What it promises:
 - Nothing runs on the event loop's thread. One batch of a task and stage is written at a time, in order.
 - Rows that the target refuses are found by halving, in transactions that are rolled back. The batch is then committed once, without them,
   and which they were stands in the note that is committed with it: an owner that did not hear of the commit leaves out the same rows.
+- A sink that has only promised to write (a coroutine, a generator) has failed (`own`).
 - After any failure the sink is closed, and the next attempt opens a new one.
 """
 
@@ -26,6 +27,7 @@ from ...core.batching.publishing import SparkWrite, Undone
 from ...core.batching.sinking import SinkBatch, SinkOwner, left_out_of, note_of
 from ...core.errors import HeadgateError
 from ..logger import Logger
+from .own import returned
 from .sink import RowsRefused, Sink
 
 log = Logger("headgate.sinks")
@@ -137,13 +139,13 @@ class Delivery:
         """Write rows in one transaction, and commit it with this note; None: only try. Returns the note that the target has."""
         sink = self._taken(call)
         try:
-            known = sink.begin(call.batch)
+            known: str | None = returned(sink, "begin", sink.begin(call.batch))
             if known is None and rows.num_rows:
-                sink.write(rows, call.batch)
+                returned(sink, "write", sink.write(rows, call.batch))
             if known is not None or note is None:
-                sink.rollback()
+                returned(sink, "rollback", sink.rollback())
             else:
-                sink.commit(note)
+                returned(sink, "commit", sink.commit(note))
         except BaseException:
             _close(sink)
             raise
@@ -159,7 +161,7 @@ class Delivery:
             _close(sink)
         made = call.make()
         try:
-            made.open(call.owner)
+            returned(made, "open", made.open(call.owner))
         except BaseException:
             _close(made)
             raise
@@ -181,7 +183,9 @@ class Delivery:
         """Publish the files of the attempt that counts."""
         from .files import published
 
-        await self._threads.call(published, write, number, attempt, undone)
+        forgotten, deleted = await self._threads.call(published, write, number, attempt, undone)
+        if forgotten or deleted:
+            log.info("old batches are forgotten", path=write.path, batches=forgotten, files_deleted_of=deleted)
 
     async def warm(self) -> None:
         """Sinks open with their first batch."""
@@ -205,7 +209,7 @@ class _Call:
 def _close(sink: Sink) -> None:
     """Close a sink that is not needed any more. It cannot fail a batch."""
     try:
-        sink.close()
+        returned(sink, "close", sink.close())
     except Exception as error:  # noqa: BLE001 - a user's code, and nothing depends on it
         log.warning("a sink did not close", sink=type(sink).__name__, error=f"{type(error).__name__}: {error}")
 

@@ -1,9 +1,16 @@
-"""DuckDB. A file belongs to one process at a time, and there the tasks write one after the other."""
+"""DuckDB. A file belongs to one process at a time, and there the tasks write one after the other.
+
+What it decides: when another process has the file, it may be a worker of before that is about to end, which releases the file with its last
+breath. So the task tries again. If the same process has it for longer than a worker takes to stop, it will not go, and the task fails: two
+workers cannot write to one file.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -26,7 +33,12 @@ OF_ROWS = (
     duckdb.OutOfRangeException,
     duckdb.InvalidInputException,
 )
+HELD_S = 60.0
+"""How long another process may have the file before it counts as one that stays: longer than a worker takes to stop."""
+_LOCKED = re.compile(r"Could not set lock on file .*?(?:lock is held in (?P<who>.*?\(PID \d+\)).*)?$", re.DOTALL)
 _turns: dict[str, threading.Lock] = {}
+_held: dict[str, tuple[str, float]] = {}
+"""By file, the process that has it, and since when it is known to; until this process has got it."""
 
 
 class Duck:
@@ -41,7 +53,23 @@ class Duck:
         self._turn = _turns.setdefault(path, threading.Lock())
         self._writes = False
         with self._typed():
-            self._link = duckdb.connect(path)
+            try:
+                self._link = duckdb.connect(path)
+            except duckdb.IOException as error:
+                if (locked := _LOCKED.search(str(error))) is None:
+                    raise
+                who = locked["who"] or "which one is not known"
+                said, seconds = f"DuckDB at {path}: another process has the file: {who}", _held_for(path, who)
+                if seconds < HELD_S:
+                    raise TargetDown(
+                        said,
+                        remedy="the task tries again, as that may be a worker that is about to end; a file has one process: run one worker",
+                    ) from error
+                raise TargetRefuses(
+                    f"{said}, for {seconds:.0f} s already, and a file of DuckDB has one process",
+                    remedy="end the other process, run the job with one worker, or write to PostgreSQL",
+                ) from error
+        _held.pop(path, None)
 
     @contextlib.contextmanager
     def _typed(self) -> Iterator[None]:
@@ -103,3 +131,13 @@ class Duck:
         self._link.close()
         if self._writes:
             self._done()
+
+
+def _held_for(path: str, who: str) -> float:
+    """For how many seconds this process is known to have the file."""
+    now = time.monotonic()
+    other, since = _held.get(path, ("", now))
+    if other != who:
+        since = now
+    _held[path] = who, since
+    return now - since

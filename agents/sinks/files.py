@@ -9,18 +9,50 @@ those that make directories, as Spark's have.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from ...core.batching.batches import BatchInfo, manifest_entry
 from ...core.batching.publishing import SeriesPaths, SparkWrite, Undone
-from ...core.errors import DataError, EnvironmentFault
+from ...core.errors import DataError, DeclarationError, EnvironmentFault
+from ...core.settings import nearest
 from .sink import TargetDown
 
 FORMATS = ("parquet", "orc")
 SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs")
 """Where pyarrow can write."""
+OFTEN = (
+    "compression",
+    "compression_level",
+    "data_page_size",
+    "dictionary_pagesize_limit",
+    "use_dictionary",
+    "version",
+    "write_page_index",
+    "write_statistics",
+)
+"""Options of pyarrow's Parquet writer that are often given."""
 MOST_DIRECTORIES = 1024
 """A batch has rows for at most so many directories."""
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that pyarrow's Parquet writer does not have, or values that it does not take."""
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    kind: Any = dataset.ParquetFileFormat()
+    for name, value in options.items():
+        try:
+            kind.make_write_options(**{name: value})
+        except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            near = nearest(str(name), OFTEN)
+            raise DeclarationError(
+                f"to_files(options={{{name!r}: {value!r:.80}}}): {error}",
+                remedy=f"did you mean '{near}'?"
+                if near and name not in OFTEN
+                else "the options of pyarrow.dataset.ParquetFileFormat.make_write_options",
+            ) from None
 
 
 def staged(write: SparkWrite, table: Any, batch: BatchInfo, stage: str) -> str:
@@ -55,13 +87,13 @@ def staged(write: SparkWrite, table: Any, batch: BatchInfo, stage: str) -> str:
     return attempt
 
 
-def published(write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
-    """Publish an attempt that a transaction has named."""
+def published(write: SparkWrite, number: int, attempt: str, undone: Undone) -> tuple[int, int]:
+    """Publish an attempt that a transaction has named. Returns how many old batches were forgotten, and of how many the files deleted."""
     from ...spark_bridge.data.files import files_of
     from ...spark_bridge.data.publish import Publisher, Unpublished
 
     try:
-        Publisher(files_of(write.path), write).publish(number, attempt, undone)
+        return Publisher(files_of(write.path), write).publish(number, attempt, undone)
     except (Unpublished, DataError, EnvironmentFault):
         raise
     except OSError as error:

@@ -21,7 +21,7 @@ from .rocks import RocksStore, StoreMemory, open_rocks, wipe
 from .store import Owner, StoreHeld, StoreUnusable
 
 log = Logger("headgate.store")
-OWN, SPARES = "tasks", "spares"
+OWN, SPARES, COPIES = "tasks", "spares", "copies"
 
 
 class Directory:
@@ -69,7 +69,7 @@ def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner, tables
                 log.warning("a store is removed", path=str(candidate), why=error.reason)
                 shutil.rmtree(candidate, ignore_errors=True)
             continue
-        if best is None or (found.meta.position or -1) > (best.meta.position or -1):
+        if best is None or _upto(found) > _upto(best):
             best, found = found, best
         if found is not None:
             _remove(found, "another store is further along in the task log")
@@ -80,9 +80,19 @@ def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner, tables
     return open_rocks(_fresh(spares), memory, owner, tables)
 
 
+def _upto(store: RocksStore) -> int:
+    """Its position in the task log; -1 if nothing was applied yet."""
+    return -1 if store.meta.position is None else store.meta.position
+
+
 def stores_of(job: Path, name: str) -> list[Path]:
     """The directories that may hold a store of the task with this name of a directory: its own, and its spare ones."""
     return [job / OWN / name, *_numbered(job / SPARES / name)]
+
+
+def copies_of(job: Path) -> list[Path]:
+    """The directories that may hold a store of a copy of any table."""
+    return [path for table in _numbered(job / COPIES) for path in _numbered(table)]
 
 
 def _numbered(spares: Path) -> list[Path]:

@@ -9,7 +9,7 @@ It decides whether this code may work on this state (`judge`), for a task that s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ def judge(store: Store, declared: Declared) -> Judged:
             continue
         news += [f"table '{spec.name}': {line}" for line in found]
         layouts[spec.name] = layout
-    return Judged(layouts, kept, tuple(news), tuple(refused), _unowned(store, kept, specs))
+    return Judged(layouts, kept, tuple(news), tuple(refused), _unowned(store, kept, specs, declared.copied))
 
 
 def open_tables(
@@ -100,7 +100,8 @@ def open_tables(
         if layout.history != judged.kept.get(spec.name):
             rows[spec.name.encode()] = pack_history(layout.history)
         tables.declare(spec.name, spec.key, spec.value, ttl_ms=spec.ttl_ms, layout=layout)
-    gone = (name for name in judged.kept if name not in judged.unowned and name not in judged.layouts)
+    still = {*judged.unowned, *judged.layouts, *declared.copied}
+    gone = (name for name in judged.kept if name not in still)
     rows |= {name.encode(): None for name in gone}
     if rows:
         tables.raw(SCHEMA_TABLE, rows)
@@ -132,13 +133,22 @@ OWN = frozenset((CLOSED, NOT_TEXT, PARKED, CONTROL_TABLE, SCHEMA_TABLE))
 """headgate's own tables, which no code declares."""
 
 
-def _unowned(store: Store, kept: Mapping[str, History], specs: Iterable[TableSpec]) -> dict[str, str]:
-    """The tables with rows that no code declares any more, each with a hint at what it may have been."""
+def _unowned(
+    store: Store, kept: Mapping[str, History], specs: Iterable[TableSpec], copied: Container[str]
+) -> dict[str, str]:
+    """The tables with rows that no code declares any more, each with a hint at what it may have been. `copied`: those of which a worker
+    keeps one copy; what an earlier version has left of them in the task is not looked at, and serves that version if it comes back."""
     known = {spec.name: spec for spec in specs}
     fresh = [name for name in known if name not in kept]
     found: dict[str, str] = {}
     for name in store.tables():
-        if name in known or name in OWN or name.startswith(TTL_TABLE) or next(iter(store.range(name)), None) is None:
+        if (
+            name in known
+            or name in copied
+            or name in OWN
+            or name.startswith(TTL_TABLE)
+            or next(iter(store.range(name)), None) is None
+        ):
             continue
         history = kept.get(name)
         alike = [one for one in fresh if history is not None and _alike(history, known[one])]

@@ -30,6 +30,7 @@ from weakref import WeakSet
 
 import msgpack as _msgpack
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -56,6 +57,15 @@ DAMAGED = "damaged"
 """The file that says why a store must not be opened again."""
 STOP_FILES = 36
 """The number of files on the first level at which writes wait for a compaction."""
+METADATA_BLOCK = 16 << 10
+"""The bytes of a part of a file's index, or of its filter."""
+MOST_BUFFER = 16 << 20
+"""The bytes of rows after which a table writes them to a file. Small ones stay in the processor's caches, where a row is written and found
+faster; that many small files are merged at a time makes up for their number."""
+FILES_MERGED = 8
+"""The number of files on the first level at which they are merged into the next."""
+FILTERED = 0.02
+"""The part of a write buffer that is a filter of its keys, ten bits for each row of 64 bytes: a key that is not there is not searched."""
 RECOVERED_HERE = 2 << 20
 """The opening process itself replays a write-ahead log up to this size."""
 _META = b"meta"
@@ -75,6 +85,9 @@ class StoreMemory:
         """The limit for RocksDB."""
         self.cache: Any = Cache(self.limit)
         self.buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(self.limit // 2, False, self.cache)
+        self._buffer = min(MOST_BUFFER, max(1 << 20, self.limit // 24))
+        self._filters = self.limit // 16
+        """The memory that is left for filters of write buffers. A table has its filter before its first row, and keeps it."""
 
     def used(self) -> int:
         """The bytes that RocksDB uses now."""
@@ -91,13 +104,19 @@ class StoreMemory:
         table.set_bloom_filter(10, False)
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        # in parts: that of a whole file is larger than a shard of the cache, so each lookup would read it again
+        table.set_index_type(BlockBasedIndexType.two_level_index_search())
+        table.set_partition_filters(True)
+        table.set_pin_top_level_index_and_filter(True)
+        table.set_metadata_block_size(METADATA_BLOCK)
         table.set_format_version(5)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.create_missing_column_families(True)
         options.set_block_based_table_factory(table)
         options.set_write_buffer_manager(self.buffers)
-        options.set_write_buffer_size(min(64 << 20, max(1 << 20, self.limit // 8)))
+        options.set_write_buffer_size(self._buffer)
+        options.set_level_zero_file_num_compaction_trigger(FILES_MERGED)
         options.set_arena_block_size(64 << 10)  # a table that is hardly written to must not hold a megabyte
         options.set_compression_type(DBCompressionType.lz4())
         options.set_max_open_files(256)
@@ -109,6 +128,20 @@ class StoreMemory:
         options.set_level_zero_stop_writes_trigger(STOP_FILES)
         options.set_soft_pending_compaction_bytes_limit(0)
         return options
+
+    def table_options(self) -> tuple[Options, int]:
+        """The options of a table, and the bytes of its filter, which `release` returns. Without a filter if the memory has none left."""
+        options, size = self.options(), int(self._buffer * FILTERED)
+        if size > self._filters:
+            return options, 0
+        self._filters -= size
+        options.set_memtable_prefix_bloom_ratio(FILTERED)
+        options.set_memtable_whole_key_filtering(True)
+        return options, size
+
+    def release(self, size: int) -> None:
+        """A store with filters of so many bytes has closed."""
+        self._filters += size
 
 
 class RocksStore(GuardedStore):
@@ -125,7 +158,13 @@ class RocksStore(GuardedStore):
         self._db: Any = None
         self._scans: WeakSet[Generator[Any, None, None]] = WeakSet()
         """Iterators that may not be exhausted. RocksDB keeps its lock while one of them exists."""
-        self._open(tables)
+        self._filters = 0
+        """The bytes of its tables' filters."""
+        try:
+            self._open(tables)
+        except BaseException:
+            memory.release(self._filters)
+            raise
 
     def _open(self, tables: Iterable[str]) -> None:
         """`tables` get their column families here: each takes a write to the disk, and the first commit has no time for that."""
@@ -133,10 +172,15 @@ class RocksStore(GuardedStore):
         options = self._memory.options()
         known = Rdict.list_cf(path, Options(raw_mode=True)) if (self._path / DATABASE / "CURRENT").exists() else []
         names = [*known, *(name for table in tables if (name := _TABLE + table) not in known)]
-        self._db = Rdict(path, options, column_families={n: self._memory.options() for n in names if n != "default"})
+        self._db = Rdict(path, options, column_families={n: self._table_options() for n in names if n != "default"})
         for name in names:
             if name.startswith(_TABLE):
                 self._families[name[len(_TABLE) :]] = self._handles(name)
+
+    def _table_options(self) -> Options:
+        options, size = self._memory.table_options()
+        self._filters += size
+        return options
 
     def _handles(self, name: str) -> tuple[Any, Any]:
         return self._db.get_column_family(name), self._db.get_column_family_handle(name)
@@ -145,7 +189,7 @@ class RocksStore(GuardedStore):
         found = self._families.get(table)
         if found is None:
             name = _TABLE + table
-            self._db.create_column_family(name, self._memory.options())
+            self._db.create_column_family(name, self._table_options())
             found = self._families[table] = self._handles(name)
         return found
 
@@ -266,10 +310,26 @@ class RocksStore(GuardedStore):
             del self._families[table]
             self._db.drop_column_family(_TABLE + table)
 
+    def figure(self, name: str) -> int:
+        """See `Store`. Of bytes it is the sum over all tables; what RocksDB does, the database says for all of them."""
+        if self._closed or self._db is None:
+            return 0
+        tables = [view for view, _ in self._families.values()] if name.endswith(("-size", "-bytes")) else []
+        return sum(one.property_int_value(name) or 0 for one in (self._db, *tables))
+
     def size(self) -> int:
         """Bytes on disk."""
         self._must_be_open()
         return sum(int(file.get("size", 0)) for file in self._db.live_files())
+
+    def flush(self) -> None:
+        """See `store.Store`. A disk that is full is for the next write to tell."""
+        for database in (self._db, *(view for view, _ in list(self._families.values()))):
+            try:
+                database.flush(True)
+            except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
+                log.warning("a store cannot be written out", path=str(self._path), why=str(error))
+                return
 
     def close(self) -> None:
         """Close every iterator and handle, then the database, then the lock. RocksDB keeps its own lock while one of them exists.
@@ -291,6 +351,8 @@ class RocksStore(GuardedStore):
                 _closed(database)
                 del database
         finally:
+            self._memory.release(self._filters)
+            self._filters = 0
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
@@ -423,8 +485,10 @@ def _lies_in(path: Path, held: int) -> bool:
         return False
 
 
-def open_rocks(path: Path, memory: StoreMemory, owner: Owner, tables: Iterable[str] = ()) -> RocksStore:
-    """The store in this directory, or a new one. Raises `StoreUnusable` (wipe it) or `StoreHeld` (another process uses it)."""
+def open_rocks(path: Path, memory: StoreMemory, owner: Owner | None, tables: Iterable[str] = ()) -> RocksStore:
+    """The store in this directory, or a new one. Raises `StoreUnusable` (wipe it) or `StoreHeld` (another process uses it). Without `owner`
+    it is opened whoever's it is.
+    """
     lock = _lock(path)
     try:
         shutil.rmtree(path / REMOVED, ignore_errors=True)  # a process was killed while it removed it
@@ -432,7 +496,7 @@ def open_rocks(path: Path, memory: StoreMemory, owner: Owner, tables: Iterable[s
         fresh = not (path / DATABASE / "CURRENT").exists()
         _recover_elsewhere(path / DATABASE, lock)
         try:
-            store = RocksStore(path, memory, StoreMeta(owner), lock, tables)
+            store = RocksStore(path, memory, StoreMeta(owner or Owner()), lock, tables)
         except Exception as error:  # rocksdict raises plain Exception for a damaged database
             raise StoreUnusable(str(path), f"RocksDB cannot open it ({error})") from error
         if fresh:
@@ -440,7 +504,7 @@ def open_rocks(path: Path, memory: StoreMemory, owner: Owner, tables: Iterable[s
             return store
         try:
             meta = _unpacked(str(path), _recorded(path, store))
-            if reason := foreign(meta.owner, owner):
+            if owner is not None and (reason := foreign(meta.owner, owner)):
                 raise StoreUnusable(str(path), reason)
         except BaseException:
             store._lock = None  # released below

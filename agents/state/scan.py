@@ -54,16 +54,18 @@ class RowDecoder:
     def __init__(self, store: Store, declared: Declared | None = None) -> None:
         self.store = store
         self._histories: dict[str, History | None] = {}
-        self.serdes = {} if declared is None else {spec.name: (spec.key, spec.value) for spec in declared.tables()}
+        self.serdes = {} if declared is None else {spec.name: (spec.key, spec.value) for spec in declared.every_table()}
         self.keys_in_blocks = (
-            {} if declared is None else {spec.name: spec.keys for spec in declared.tables() if spec.keys is not None}
+            {}
+            if declared is None
+            else {spec.name: spec.keys for spec in declared.every_table() if spec.keys is not None}
         )
         """By table of a window or join, the serde of its keys."""
 
     @staticmethod
     def names(declared: Declared) -> list[tuple[str, str]]:
         """Every table of the job with its kind: `user`, or `control` for headgate's own."""
-        return [(name, kind_of(name)) for name in (*sorted(spec.name for spec in declared.tables()), *OWN)]
+        return [(name, kind_of(name)) for name in (*sorted(spec.name for spec in declared.every_table()), *OWN)]
 
     @staticmethod
     def known(declared: Declared, table: str, unowned: Iterable[str] = ()) -> None:
@@ -102,7 +104,7 @@ class RowDecoder:
         if expires is not None and expires <= now_ms:
             return None
         if table == PARKED:
-            return guess(key), ParkedRow(*msgpack.unpackb(value)).shown
+            return msgpack.unpackb(key), ParkedRow(*msgpack.unpackb(value)).shown
         if table in self.serdes:
             key_serde, value_serde = self.serdes[table]
             row = keys.shown(_tried(key_serde.loads, key, guess_key)), _tried(value_serde.loads, value, guess)

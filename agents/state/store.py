@@ -136,6 +136,15 @@ class Store(Protocol):
         """The approximate size in bytes."""
         ...
 
+    def flush(self) -> None:
+        """Write to the disk what is only in memory, so that closing takes no time. It may take long and runs in a thread; others read and
+        write meanwhile. It must have ended before the store is closed."""
+        ...
+
+    def figure(self, name: str) -> int:
+        """What RocksDB says of itself under this name; 0 where there is none, or it is closed."""
+        ...
+
     def close(self) -> None:
         """Release all resources. Closing twice is allowed."""
         ...
@@ -192,6 +201,10 @@ class GuardedStore(ABC):
         """Remove all keys of a table."""
         with self._guarded():
             self._forget(table)
+
+    def figure(self, name: str) -> int:
+        """See `Store`."""
+        return 0
 
     def _must_be_open(self) -> None:
         """Raise `StoreUnreadable` for a reader that comes too late."""
@@ -309,6 +322,9 @@ class MemoryStore(GuardedStore):
     def _forget(self, table: str) -> None:
         self._tables.pop(table, None)
         self._order.pop(table, None)
+
+    def flush(self) -> None:
+        """Nothing of it lies on a disk."""
 
     def size(self) -> int:
         """The bytes of keys and values."""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from dataclasses import dataclass
 from itertools import chain, islice
 from types import NoneType
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from ...core.errors import DataError, RowRefused
 from ...core.task.stored.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
@@ -62,6 +62,14 @@ class Aside:
 
     changed: dict[Any, Any]
     read: list[Any]
+
+
+class AtHand(Protocol):
+    """What a caller of a table keeps of its rows in its own form."""
+
+    def __call__(self, keys: list[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
+        """Of encoded keys the places of those whose newest state is the stored one, and what is made of these states, in JSON."""
+        ...
 
 
 class Table(MutableMapping[K, V], Generic[K, V]):
@@ -117,6 +125,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.packed: PackedRows | None = None
         """As `dirty`; a key is in one of them, or newer in `dirty`."""
         self.sealed: deque[Mapping[bytes, bytes | None]] = deque()
+        self.seals = 1
+        """What is put now goes with the write of this number. 0: what the store had before."""
+        self.at_hand: AtHand | None = None
+        """How a caller that keeps rows in its own form answers for those whose values are in the store; None if it does not."""
         self.expiry = ExpiryIndex(name, store)
 
     # ---------------------------------------------------------------------------------------------------------- reading
@@ -255,6 +267,16 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if decoded.bad:
             raise decoded.bad[0][1]
         return decoded.values
+
+    @property
+    def loaded(self) -> int:
+        """The write that what is read now is no newer than."""
+        return self.seals if self.sealed or self.changed or self._encoded else 0
+
+    @property
+    def waiting(self) -> int:
+        """How many writes, up to that of number `seals`, are not in the store."""
+        return len(self.sealed) + 1
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
@@ -539,6 +561,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.sealed.append(self._unfold() if self.dirty or self.packed is None else self.packed)
         self.expiry.seal()
         self.dirty, self.packed = {}, None
+        self.seals += 1
         return self.sealed[-1]
 
     def applied(self) -> None:

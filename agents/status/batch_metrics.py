@@ -1,12 +1,13 @@
 """The metrics of bounded batches and of the Spark that works on them.
 
-What is done, retried and poisoned is counted since each task started on this worker.
+What is done, retried and poisoned is counted since the worker has started.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...core.batching.batch_progress import READY, STATES, BatchSeen, StepBatches
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 def _steps(
     value: Callable[[StepBatches], Mapping[tuple[str, ...], float]],
 ) -> Callable[[Worker], Iterator[MetricSample]]:
-    """A number of each batch step, summed over the tasks. `value` gives the labels behind the step."""
+    """A number of each batch step, summed over the tasks, those that have left included. `value` gives the labels behind the step."""
 
     def read(worker: Worker) -> Iterator[MetricSample]:
         found: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        for one in batches_of(worker.actors.values()):
+        for one in chain(batches_of(worker.actors.values()), worker.runtime.past.batches):
             for labels, number in value(one).items():
                 found[(one.step, *labels)] += number
         yield from ((labels, number) for labels, number in sorted(found.items()))

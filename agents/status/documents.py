@@ -18,6 +18,7 @@ from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.secrets import masked
 from ...core.settings import find, shown
 from ...core.task.view import STEP
+from ..worker.load.copy_load import copies_of, copy_documents
 from ..worker.load.health import LONG_S, readiness
 from ..worker.load.join_load import JoinRows, joins_of
 from ..worker.load.lags import total
@@ -27,6 +28,7 @@ from ..worker.load.window_load import StepWindows, windows_of
 
 if TYPE_CHECKING:
     from ..process.configuration import Configuration
+    from ..runtime.copies.facts import CopyFacts
     from ..runtime.task.notes import Note
     from ..runtime.task.task import TaskActor
     from ..worker.worker import Worker
@@ -98,6 +100,13 @@ def join_documents(joins: Iterable[JoinRows]) -> list[dict[str, Any]]:
         }
         for one in joins
     ]
+
+
+def copy_document(one: CopyFacts) -> dict[str, Any]:
+    """A copy of a table that this worker keeps, as plain values."""
+    (found,) = copy_documents(copies_of([one]))
+    positions = {str(partition): offset for partition, offset in sorted(one.positions.items())}
+    return {**found, "topic": one.topic, "read": one.read, "positions": positions, "why": masked(one.why)}
 
 
 def memory_document(worker: Worker) -> dict[str, int]:
@@ -226,7 +235,7 @@ def tasks_of_job(
 
 def why_of(actor: TaskActor) -> str:
     """What a task waits for, or why it failed."""
-    why = getattr(actor.machine, "why", "") or ""
+    why = getattr(actor.machine, "why", "") or actor.site.waits()
     letter = actor.under_way.doing.now()
     if not why and letter is not None and letter.for_s >= LONG_S:
         return f"working on {letter.what} for {letter.for_s:.0f} s"
@@ -267,6 +276,7 @@ def status(worker: Worker) -> dict[str, Any]:
             "times": time_documents(worker.participant.times.look(worker.actors.values(), now.wall), now.wall),
             "windows": window_documents(windows_of(worker.actors.values())),
             "joins": join_documents(joins_of(worker.actors.values())),
+            "copies": [copy_document(one) for one in worker.runtime.copies.facts()],
             "state_memory": memory_document(worker),
             "tasks": here,
         },

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..durations import Durations
     from ..worker.worker import Worker
 
 MetricSample = tuple[tuple[str, ...], float]
-COUNTER, GAUGE = "counter", "gauge"
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+
+
+def _nothing(_: Worker) -> Iterable[MetricSample]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +26,6 @@ class Metric:
     kind: str
     doc: str
     labels: tuple[str, ...]
-    read: Callable[[Worker], Iterable[MetricSample]]
+    read: Callable[[Worker], Iterable[MetricSample]] = _nothing
+    durations: Callable[[Worker], Durations] | None = None
+    """Of a histogram, instead of `read`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from ...core.orders import TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
@@ -24,8 +24,10 @@ from ..worker.load.step_facts import StepFacts, is_time
 from ..worker.load.times import PlaceTime, times_of
 from ..worker.load.window_load import windows_of
 from .batch_metrics import BATCH_METRICS
+from .copy_metrics import COPY_METRICS
 from .documents import leads
 from .metric import COUNTER, GAUGE, Metric, MetricSample
+from .work_metrics import WORK_METRICS
 
 if TYPE_CHECKING:
     from ..worker.leftovers import Leftovers
@@ -142,11 +144,11 @@ def _holders(worker: Worker) -> Iterator[MetricSample]:
     yield from (((who,), float(places)) for who, places in sorted(held.items()))
 
 
-def _steps(of: Callable[[Any], Iterable[StepFacts]], name: str) -> Callable[[Worker], Iterator[MetricSample]]:
-    """A number of what is reported of steps; times in seconds."""
+def _steps(of: Callable[[Any, Any], Iterable[StepFacts]], name: str) -> Callable[[Worker], Iterator[MetricSample]]:
+    """A number of what is reported of steps; times in seconds. Tasks that have left count, too."""
 
     def read(worker: Worker) -> Iterator[MetricSample]:
-        for one in of(worker.actors.values()):
+        for one in of(worker.actors.values(), worker.runtime.past):
             if (found := getattr(one, name)) is not None:
                 yield one.order, found / (1000 if is_time(name) else 1)
 
@@ -179,6 +181,14 @@ def _restoring(worker: Worker) -> Iterator[MetricSample]:
         if actor.machine.phase == TaskState.RESTORING and progress is not None:
             left += max(0, progress.end - progress.position)
     yield (), float(left)
+
+
+def _following(worker: Worker) -> Iterator[MetricSample]:
+    yield (), float(sum(one.work is not None for one in worker.runtime.followers.all.values()))
+
+
+def _following_left(worker: Worker) -> Iterator[MetricSample]:
+    yield (), float(sum(worker.runtime.followers.left().values()))
 
 
 def _buffered(worker: Worker) -> Iterator[MetricSample]:
@@ -223,6 +233,13 @@ METRICS: tuple[Metric, ...] = (
         "1 while this worker is the leader of the job.",
         (),
         _one(lambda w: float(leads(w))),
+    ),
+    Metric(
+        "headgate_unread_topics",
+        GAUGE,
+        "Topics that match a pattern of the job and are not read in this run, because they came later.",
+        (),
+        _one(lambda w: float(len(w.unread))),
     ),
     Metric(
         "headgate_worker_start_time_seconds",
@@ -358,6 +375,7 @@ METRICS: tuple[Metric, ...] = (
         ("step",),
         _steps(windows_of, "partly"),
     ),
+    *WORK_METRICS,
     *BATCH_METRICS,
     Metric(
         "headgate_join_rows",
@@ -401,6 +419,7 @@ METRICS: tuple[Metric, ...] = (
         ("step", "side"),
         _steps(joins_of, "alone"),
     ),
+    *COPY_METRICS,
     Metric(
         "headgate_state_memory_bytes",
         GAUGE,
@@ -418,7 +437,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_stores_removed_total",
         COUNTER,
-        "Stores removed here because their tasks have run elsewhere for longer than `state.cleanup-delay`.",
+        "Stores removed here because their tasks have run elsewhere, or their copy of a table was not used, for longer than "
+        "`state.cleanup-delay`.",
         (),
         _left(lambda left: left.removed),
     ),
@@ -456,6 +476,20 @@ METRICS: tuple[Metric, ...] = (
         "Records of task logs that are still to be restored.",
         (),
         _restoring,
+    ),
+    Metric(
+        "headgate_followed_logs",
+        GAUGE,
+        "Task logs that this worker follows because it prepares to run their tasks.",
+        (),
+        _following,
+    ),
+    Metric(
+        "headgate_followed_remaining_records",
+        GAUGE,
+        "Records of followed task logs that the stores here still lack.",
+        (),
+        _following_left,
     ),
     Metric("headgate_buffered_bytes", GAUGE, "Bytes read ahead and not yet processed.", (), _buffered),
     Metric(
@@ -638,6 +672,12 @@ class _Collector:
         """All metrics with their current values."""
         common = (str(self.worker.job), self.worker.options.processor)
         for metric in METRICS:
+            if metric.durations is not None:
+                took = metric.durations(self.worker)
+                histogram = HistogramMetricFamily(metric.name, metric.doc, labels=("job", "worker"))
+                histogram.add_metric(common, took.up_to(), took.seconds)
+                yield histogram
+                continue
             kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
             family = kind(metric.name, metric.doc, labels=("job", "worker", *metric.labels))
             for labels, value in metric.read(self.worker):

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from ...core.coordination.messages import SetRequest
 from ...core.coordination.metadata import MetadataStore
@@ -28,7 +28,7 @@ from ...core.graph.grouping import counts as widths
 from ...core.graph.model import JobModel, producer_sets
 from ...core.graph.resolve import resolve, shared_widths
 from ...core.names import StreamPartition
-from ...core.orders import Report, RunView, Start
+from ...core.orders import Report, RunView, Start, TaskReported
 from ...core.settings import VirtualTime, duration_ms
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
@@ -37,7 +37,7 @@ from ..job.derive.plans import grouper, task_settings
 from ..job.steps.keyed import AggregateStep, WindowStep
 from ..job.steps.sources import InputStep
 from ..live_settings import Settings
-from ..records.columns.selecting import column_of
+from ..records.columns.selecting import nested_column_of
 from ..records.values.record import SAME_TIME, Headers, Record
 from ..registry.memory import MemoryRegistry, taught
 from ..registry.serde import connect
@@ -77,7 +77,7 @@ class Driver:
     inputs is measured against it, and applies only if it is given. `settings`: the settings of the job. A failing chunk is not
     retried, unless `settings={"error.retries": …}` says so. `spark`: the Spark session in which `.spark(…)` stages run; a job that has
     any needs one. `schemas`: the schema registry of `hg.avro()` and the like, id (or `uuid.UUID`, or subject) → schema; what serdes write
-    gets an id by itself.
+    gets an id by itself. `topics`: those that exist, besides those in `partitions`, for inputs by pattern.
     """
 
     def __init__(
@@ -89,9 +89,10 @@ class Driver:
         now: int | None = None,
         settings: Mapping[str, Any] | None = None,
         schemas: Mapping[Any, Any] | None = None,
+        topics: Iterable[str] = (),
     ) -> None:
         self.app = app
-        self.declared = Declared(app, fetches_all=True)
+        self.declared = Declared(app, fetches_all=True, found=(*topics, *(partitions or {})))
         connect(self.declared.steps, partial(MemoryRegistry, schemas))
         self.spark = _spark(self.declared, spark)
         self._declared_settings = {"error.retries": 0, "spark.in-flight": 1, **app.settings, **(settings or {})}
@@ -132,6 +133,7 @@ class Driver:
             again=_weak(self._next_incarnation),
             trouble_of=_weak(self._trouble_of),
             reported=_weak(self._reported),
+            starts_again=_weak(self._starts_again),
         )
         self._runtime = Runtime(
             ID,
@@ -153,6 +155,15 @@ class Driver:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> NoReturn:
+        raise DriverError(
+            "a test driver is a plain block, in coroutines, too",
+            remedy="with hg.testing.Driver(app) as driver: …; nothing of it is awaited",
+        )
+
+    async def __aexit__(self, *_: object) -> None:
+        """Only so that `async with` says what to write instead."""
 
     def close(self) -> None:
         """End what user code has running."""
@@ -206,10 +217,20 @@ class Driver:
     async def _live(self) -> None:
         """Start a producer and all tasks, as in a worker that is granted all of them."""
         await self._runtime.producers.begin(ID, ID)
-        for number, task in enumerate(self._model.tasks):
-            grant = next(self._grants)
-            self._job.granted(task, grant)
-            self._runtime.granted.tell(task, Start(task, grant, self._run, number))
+        for task in self._model.tasks:
+            self._start(task)
+
+    def _starts_again(self, report: TaskReported) -> bool:
+        """Start a task again that has lost a copy of a table: it waits until that is there."""
+        lost = report.passing and report.why == self._runtime.copies.lost_why
+        if lost:
+            self._start(report.task)
+        return lost
+
+    def _start(self, task: str) -> None:
+        grant = next(self._grants)
+        self._job.granted(task, grant)
+        self._runtime.granted.tell(task, Start(task, grant, self._run, list(self._model.tasks).index(task)))
 
     async def _next_incarnation(self, why: str) -> None:
         """Start again after the producer died. Uncommitted work is lost: as on a worker, all tasks restart from their last commit."""
@@ -225,7 +246,9 @@ class Driver:
 
     def _trouble_of(self, task: str) -> BaseException | None:
         actor = self.tasks.get(task)
-        if actor is None or (trouble := actor.failures.trouble) is None:
+        if actor is None:  # it has failed before it was restored
+            return next((one.error for one in self._runtime.copies.all.values() if one.error is not None), None)
+        if (trouble := actor.failures.trouble) is None:
             return None
         if (place := actor.failures.place) and place not in getattr(trouble, "__notes__", ()):
             trouble.add_note(place)
@@ -333,7 +356,7 @@ class Driver:
         key = record.key
         if key is None and step.key is not None and record.value is not None and not isinstance(record.value, bytes):
             with contextlib.suppress(KeyError, AttributeError):  # what a record without the field is, the job says
-                key = column_of(step.key)([record.value])[0]
+                key = nested_column_of(step.key)([record.value])[0]
         if key is None or isinstance(key, bytes):
             return key
         return taught(self._writes[step.topic][1].dumps, key)
@@ -382,9 +405,12 @@ class Driver:
         An aggregate has its results by key. A window has the open ones by `(key, window_start)`, each with `window_start`, `window_end` and
         its aggregates so far, or with its `rows`.
         """
-        names = [spec.name for spec in self.declared.tables()]
+        names = [spec.name for spec in self.declared.every_table()]
         if name not in names:
             raise DriverError(f"the job has no table '{name}'", remedy=f"it has {', '.join(sorted(names)) or 'none'}")
+        if name in self.declared.copied:
+            copy = self._runtime.copies.all[name].table
+            return TableReader(name, {} if copy is None else {"the copy": copy}, as_it_is)
         parts = {task: self._state(task, number).table(name) for number, task in enumerate(self._model.tasks)}
         finish: Any = as_it_is
         for step in self.declared.steps:
@@ -408,6 +434,8 @@ class Driver:
         producers say that they have ended."""
         for topic in topics or tuple(self._inputs):
             self._input(topic)
+            if topic in self.declared.graph.copied:  # a copy follows its topic, and never ends
+                continue
             self._ended.add(topic)
             if topic in self._others and self._inputs[topic].until == "producers":
                 self._others[topic].end()
@@ -529,6 +557,7 @@ class Driver:
 async def _shut_down(runtime: Runtime, host: DriverHost) -> None:
     for actor in list(runtime.actors.values()):
         await actor.kill()
+    await runtime.copies.stop()
     await runtime.producers.drop()
     await host.end()
 

@@ -17,6 +17,8 @@ from ...core.coordination.messages import LetterMark
 from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
 from ..port.port import Background
+from ..runtime.copies.copy import CopyDisk
+from ..runtime.copies.directory import NoDirectory
 from ..state.store import Disk, NoDisk
 from .loop import VirtualLoop
 from .port import MemoryMailbox
@@ -26,8 +28,8 @@ __tracebackhide__ = True
 
 
 class DriverHost:
-    """See `runtime.RuntimeHost` and `runtime.Job`. `again` makes the next producer and restarts the tasks. `trouble_of` returns the error
-    of a failed task.
+    """See `runtime.RuntimeHost` and `runtime.Job`. `again` makes the next producer and restarts the tasks; `starts_again` one that has
+    failed, if a worker would do so at once.    `trouble_of` returns the error of a failed task.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class DriverHost:
         again: Callable[[str], Awaitable[None]],
         trouble_of: Callable[[str], BaseException | None],
         reported: Callable[[Report], None],
+        starts_again: Callable[[TaskReported], bool],
     ) -> None:
         self._loop = loop
         self._run = run
         self._again = again
         self._trouble_of = trouble_of
         self._reported = reported
+        self._starts_again = starts_again
         self._plan = plan
         self._spawned: set[asyncio.Task[Any]] = set()
         self._serving: set[asyncio.Task[Any]] = set()
@@ -71,6 +75,10 @@ class DriverHost:
         """See `runtime`. The state is in memory."""
         return NoDisk()
 
+    def copy_disk(self, table: str) -> CopyDisk:
+        """See `runtime`. A copy is in memory, too: a restart reads its topic anew."""
+        return NoDirectory()
+
     # ------------------------------------------------------------------------------------------------------------- reports
 
     def report(self, report: Report) -> None:
@@ -79,7 +87,10 @@ class DriverHost:
         if isinstance(report, TaskReported):
             self._said.setdefault(report.task, set()).add(report.state)
             if report.state == TaskState.FAILED:
-                self._fail(self._trouble_of(report.task) or RuntimeError(report.why))
+                if self._starts_again(report):
+                    self._said.pop(report.task, None)
+                else:
+                    self._fail(self._trouble_of(report.task) or RuntimeError(report.why))
 
     def letters_left(self, task: str, grant: int) -> Sequence[LetterMark]:
         """See `runtime`. No process dies here."""

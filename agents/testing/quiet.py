@@ -15,6 +15,7 @@ COURSE = frozenset(
     {
         "headgate.task",
         "headgate.commit",
+        "headgate.copies",
         "headgate.outbox",
         "headgate.intake",
         "headgate.worker",

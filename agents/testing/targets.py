@@ -31,9 +31,17 @@ class MemoryTargets:
         """See `coordination.JobTopics`."""
         return {stream: self._logs.width(stream) for stream in self._inputs}
 
+    async def more_counts(self) -> dict[str, int]:
+        """See `coordination.JobTopics`. None comes."""
+        return {}
+
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
         """See `coordination.JobTopics`."""
         self._logs.widths.update({} if model is None else model.widths, **{self._names.log: tasks})
+
+    async def width(self, topic: str) -> int:
+        """See `runtime`."""
+        return self._logs.width(topic)
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
         """See `runtime`."""

@@ -45,6 +45,11 @@ class PageDoor:
             return 401, "these pages need the token of web.token"
         return None
 
+    @property
+    def open(self) -> bool:
+        """Whether anyone in the network may read the pages: they are not on loopback, and there is no token."""
+        return not self.token and not _is_loopback(self.host)
+
     def knows(self, given: str) -> bool:
         """Whether a reader with this header `Authorization` may see everything: there is no token, or this is it."""
         if not self.token:

@@ -1,6 +1,7 @@
 """The rows of one task's part of a table, as a stream: `GET /api/export/{table}?task=`, for `headgate state export`.
 
-    {"table": "spent", "task": "Partition 0", "worker": "w1", "commit": 97, "age_ms": 12, "keys": "text", "broadcast": false}
+    {"table": "spent", "task": "Partition 0", "worker": "w1", "commit": 97, "age_ms": 12,
+     "keys": "text", "fields": {"n": "int"}, "broadcast": false}        `fields`: as the table declares them, or null
     {"key": "ann", "value": {…}}                                    one line for each row
     {"rows": 1}                                                     nothing is missing
 
@@ -31,7 +32,8 @@ async def export_lines(queries: Queries, table: str, task: str, meant: str) -> A
     asked, part, commit = queries.opened(table, task, meant)
     rows = part.rows(b"", None)
     page = list(islice(rows, ROWS))  # the iterator is made here, in the turn of `opened`
-    yield written({"table": asked.name, **commit, "keys": asked.key.name, "broadcast": asked.broadcast}) + b"\n"
+    head = {"keys": asked.key.name, "fields": asked.fields, "broadcast": asked.broadcast}
+    yield written({"table": asked.name, **commit, **head}) + b"\n"
     count = 0
     try:
         while page:

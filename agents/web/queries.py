@@ -10,6 +10,8 @@ several workers, a table whose keys anybody placed is asked of all, the other wo
 its token to no second address. A request that was relayed once is not relayed again: it names the incarnation that it is meant for, and
 whoever else gets it refuses.
 
+`stale=30s` allows an older answer: where the owner of a task cannot answer, its standby does, from its copy, if that is no older.
+
 Promises: values are committed ones, and the answer says of which commit of which task. No row (`"found": false`, or null in a batch) means
 that every task that may have the key has said so. What is not known is an error with its remedy: 400 what cannot be asked, 404 no such
 table, 409 a key that several tasks have, 503 a task that no worker can answer for now.
@@ -18,7 +20,7 @@ table, 409 a key that several tasks have, 503 a task that no worker can answer f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -30,8 +32,9 @@ import orjson
 from ...core.errors import DataError, HeadgateError, NotFound, StoreUnreadable
 from ..queries.committed import CommitMark, CommittedPart, written
 from ..queries.json_keys import decoded, encoded, encoded_text, prefix_bytes
+from ..queries.parts import QueryParts, SeveralTasks, TaskOwner, TaskUnserved, spread
 from ..queries.queryable import Queryable
-from .query_parts import QueryParts, TaskOwner, TaskUnserved, spread
+from .requests import AskedOf, PageOf, as_request, asked_of, position_of, prefix_of, request_of
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -46,10 +49,6 @@ RELAY_S = 5.0
 MEANT_FOR = "X-Headgate-Incarnation"
 """The header of a relayed request: the incarnation that is asked."""
 OK, WRONG, MISSING, AMBIGUOUS, AWAY = 200, 400, 404, 409, 503
-
-
-class SeveralTasks(DataError):
-    """A key is in more than one task, because the job's own functions have put it there."""
 
 
 class QueryAnswer(NamedTuple):
@@ -77,11 +76,8 @@ class FoundKeys:
             if value is None:
                 continue
             if at[number] is not None:
-                tasks = f"{self.commits[cast('int', at[number])]['task']} and {commit['task']}"
-                raise SeveralTasks(
-                    f"table {table.name}: {tasks} have a row of the same key, each its own",
-                    remedy="name the one that is meant with task=, or let the job put .repartition(…) before the step that writes it",
-                )
+                first = self.commits[cast("int", at[number])]["task"]
+                raise SeveralTasks(table.name, first, commit["task"], "name the one that is meant with task=")
             own[number], at[number] = value, place
 
 
@@ -131,8 +127,7 @@ class Queries:
             if not query and (task := self.parts.task_of(asked, raw)) is not None:
                 part = self.parts.part(task, asked)
                 return None if part is None else QueryAnswer(OK, self._row(asked, raw, part))
-            tasks = _tasks(query)
-            found = self._all_here(asked, [raw], spread(self.parts, asked, [raw], tasks))
+            found = self._all_here(asked, [raw], spread(self.parts, asked, [raw], asked_of(query).tasks))
             return None if found is None else QueryAnswer(OK, _one(asked, raw, found))
         except HeadgateError as error:
             return failure(error)
@@ -142,11 +137,11 @@ class Queries:
         try:
             self._for_me(meant)
             asked = self.parts.table(table)
-            request = _request(body)
+            request = request_of(body)
             if "keys" not in request:
                 return None
-            raw, tasks = self._keys(asked, request)
-            found = self._all_here(asked, raw, spread(self.parts, asked, raw, tasks))
+            raw, of = self._keys(asked, request)
+            found = self._all_here(asked, raw, spread(self.parts, asked, raw, of.tasks))
             return None if found is None else QueryAnswer(OK, _many(asked, found))
         except HeadgateError as error:
             return failure(error)
@@ -157,7 +152,8 @@ class Queries:
             self._for_me(meant)
             asked = self.parts.table(table)
             raw = encoded_text(table, asked.key, key)
-            return QueryAnswer(OK, _one(asked, raw, await self._everywhere(asked, [raw], _tasks(query), bool(meant))))
+            found = await self._everywhere(asked, [raw], asked_of(query)._replace(relayed=bool(meant)))
+            return QueryAnswer(OK, _one(asked, raw, found))
         except HeadgateError as error:
             return failure(error)
 
@@ -166,11 +162,11 @@ class Queries:
         try:
             self._for_me(meant)
             asked = self.parts.table(table)
-            request = _request(body)
+            request = request_of(body)
             if "scan" in request:
                 return QueryAnswer(OK, await self._scan(asked, request["scan"], bool(meant)))
-            raw, tasks = self._keys(asked, request)
-            return QueryAnswer(OK, _many(asked, await self._everywhere(asked, raw, tasks, bool(meant))))
+            raw, of = self._keys(asked, request)
+            return QueryAnswer(OK, _many(asked, await self._everywhere(asked, raw, of._replace(relayed=bool(meant)))))
         except HeadgateError as error:
             return failure(error)
 
@@ -178,11 +174,11 @@ class Queries:
         """A page of rows; `prefix` is a text, or the first parts of a tuple in JSON."""
         try:
             asked = self.parts.table(table)
-            request: dict[str, Any] = {name: query[name] for name in ("after", "task") if name in query}
+            request: dict[str, Any] = {name: query[name] for name in ("after", "task", "stale") if name in query}
             if "limit" in query:
                 request["limit"] = int(query["limit"]) if query["limit"].isdigit() else query["limit"]
             if prefix := query.get("prefix", ""):
-                request["prefix"] = _prefix_of(prefix)
+                request["prefix"] = prefix_of(prefix)
             return QueryAnswer(OK, await self._scan(asked, request, False))
         except HeadgateError as error:
             return failure(error)
@@ -192,10 +188,7 @@ class Queries:
         self._for_me(meant)
         asked = self.parts.table(table)
         self.parts.known([task])
-        part = self.parts.part(task, asked)
-        if part is None:
-            raise self.parts.unserved(task)
-        return asked, part, self._commit(part.at(self._worker.port.clock.now().wall))
+        return asked, *self._part(asked, task, None)
 
     def listed(self) -> QueryAnswer:
         """The tables that can be asked, the tasks and the workers."""
@@ -206,7 +199,11 @@ class Queries:
                 "kind": one.kind,
                 "keys": one.key.name,
                 "values": one.value.name,
-                "placed_by": "every task" if one.broadcast else one.stream or "unknown",
+                "placed_by": "every worker"
+                if one.copied
+                else "every task"
+                if one.broadcast
+                else one.stream or "unknown",
             }
             for one in self.parts.tables.values()
         ]
@@ -225,19 +222,20 @@ class Queries:
                 "ask again",
             )
 
-    def _keys(self, asked: Queryable, request: Mapping[str, Any]) -> tuple[list[bytes], list[str]]:
+    def _keys(self, asked: Queryable, request: Mapping[str, Any]) -> tuple[list[bytes], AskedOf]:
         forms = request.get("keys")
         if not isinstance(forms, list) or not 0 < len(cast("list[Any]", forms)) <= MOST_KEYS:
             raise DataError(f'"keys" is no list of 1 to {MOST_KEYS} keys', remedy='like {"keys": ["ann", "ben"]}')
-        return encoded(asked.name, asked.key, cast("list[Any]", forms)), _tasks(request)
+        return encoded(asked.name, asked.key, cast("list[Any]", forms)), asked_of(request)
 
     # ---------------------------------------------------------------------------------------------------------------- reading
 
     def _row(self, asked: Queryable, key: bytes, part: CommittedPart) -> bytes:
         """The answer for a key of which it is known that no other task has it."""
         value, commit = part.one(key), self._commit(part.at(self._worker.port.clock.now().wall))
+        shown = None if value is None else orjson.Fragment(value)
         return written(
-            {"table": asked.name, "key": decoded(asked.key, key), "found": value is not None, "value": value, **commit}
+            {"table": asked.name, "key": decoded(asked.key, key), "found": value is not None, "value": shown, **commit}
         )
 
     def _all_here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]) -> FoundKeys | None:
@@ -255,23 +253,44 @@ class Queries:
             found.add(numbers, part.read(picked), self._commit(part.at(now_ms)), asked)
         return found
 
-    def _here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]) -> FoundKeys:
+    def _here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]], of: AskedOf) -> FoundKeys:
         """What these tasks have. Raises `TaskUnserved` if this worker cannot read one."""
         found = self._all_here(asked, keys, wanted)
-        if found is None:
+        if found is not None:
+            return found
+        if of.stale_ms is None or not of.relayed:
             raise self.parts.unserved(next(task for task in wanted if not self.parts.has(task)))
+        found = FoundKeys([None] * len(keys), [None] * len(keys))
+        for task, numbers in wanted.items():
+            found.add(numbers, *self._copied(asked, [keys[n] for n in numbers], task, of.stale_ms), asked)
         return found
+
+    def _copied(
+        self, asked: Queryable, keys: list[bytes], task: str, stale_ms: int
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """What this worker has of a task that it runs, or is the standby of."""
+        part, commit = self._part(asked, task, stale_ms)
+        return part.read(keys), commit
+
+    def _part(self, asked: Queryable, task: str, stale_ms: int | None) -> tuple[CommittedPart, dict[str, Any]]:
+        """A task's part and its commit, to be read at once: its own, or with `stale_ms` the copy of its standby. Raises `TaskUnserved`."""
+        now_ms = self._worker.port.clock.now().wall
+        part = self.parts.part(task, asked)
+        if part is None:
+            if stale_ms is None:
+                raise self.parts.unserved(task)
+            part = self.parts.followed(task, asked, stale_ms, now_ms)
+        return part, self._commit(part.at(now_ms))
 
     def _commit(self, mark: CommitMark) -> dict[str, Any]:
         me = self._worker.options.processor
-        return {"task": mark.task, "worker": me, "commit": mark.position, "age_ms": mark.age_ms}
+        said: dict[str, Any] = {"task": mark.task, "worker": me, "commit": mark.position, "age_ms": mark.age_ms}
+        return {**said, "standby": True} if mark.standby else said
 
-    async def _everywhere(
-        self, asked: Queryable, keys: list[bytes], tasks: Collection[str], relayed: bool
-    ) -> FoundKeys:
+    async def _everywhere(self, asked: Queryable, keys: list[bytes], of: AskedOf) -> FoundKeys:
         """What all tasks have that may have one of these keys."""
-        wanted = spread(self.parts, asked, keys, tasks)
-        here = {task: numbers for task, numbers in wanted.items() if relayed or self.parts.has(task)}
+        wanted = spread(self.parts, asked, keys, of.tasks)
+        here = {task: numbers for task, numbers in wanted.items() if of.relayed or self.parts.has(task)}
         others: dict[TaskOwner, dict[str, list[int]]] = {}
         away: list[TaskUnserved] = []
         for task, numbers in wanted.items():
@@ -280,30 +299,76 @@ class Queries:
                     others.setdefault(self.parts.owner(task), {})[task] = numbers
                 except TaskUnserved as error:
                     away.append(error)
-        found = self._here(asked, keys, here)
+        found = self._here(asked, keys, here, of)
         answers = await asyncio.gather(
-            *(self._relay_keys(owner, asked, keys, wanted) for owner, wanted in others.items()), return_exceptions=True
+            *(self._relay_keys(owner, asked, keys, some) for owner, some in others.items()), return_exceptions=True
         )
-        for answer in answers:
+        lost = {error.task: error for error in away}
+        for some, answer in zip(others.values(), answers, strict=True):
             if isinstance(answer, TaskUnserved):
                 away.append(answer)
+                lost |= dict.fromkeys(some, answer)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 for numbers, values, commit in answer:
                     found.add(numbers, values, commit, asked)
+        if lost and of.stale_ms is not None:
+            away = await self._from_copies(asked, keys, {task: wanted[task] for task in lost}, of.stale_ms, lost, found)
         lacking = {n for error in away for n in wanted.get(error.task, range(len(keys))) if found.at[n] is None}
         if lacking:
             raise away[0]
         return found
 
+    async def _from_copies(
+        self,
+        asked: Queryable,
+        keys: list[bytes],
+        wanted: Mapping[str, list[int]],
+        stale_ms: int,
+        lost: Mapping[str, TaskUnserved],
+        found: FoundKeys,
+    ) -> list[TaskUnserved]:
+        """Ask the standbys of tasks whose owners cannot answer. Returns why those that cannot either do not."""
+
+        async def one(task: str) -> None:
+            owner, numbers = self._standby(task, lost[task]), wanted[task]
+            if owner.incarnation == self._worker.incarnation:
+                found.add(numbers, *self._copied(asked, [keys[n] for n in numbers], task, stale_ms), asked)
+                return
+            for some, values, commit in await self._relay_keys(owner, asked, keys, {task: numbers}, stale_ms):
+                found.add(some, values, commit, asked)
+
+        answers = await asyncio.gather(*map(one, wanted), return_exceptions=True)
+        away: list[TaskUnserved] = []
+        for task, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, TaskUnserved):
+                away.append(_neither(lost[task], answer))
+            elif isinstance(answer, BaseException):
+                raise answer
+        return away
+
+    def _standby(self, task: str, error: TaskUnserved) -> TaskOwner:
+        """The standby of a task whose owner cannot answer. Raises that error if it has none."""
+        found = self.parts.standby(task)
+        if found is None:
+            raise error
+        return found
+
     async def _relay_keys(
-        self, owner: TaskOwner, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]
+        self,
+        owner: TaskOwner,
+        asked: Queryable,
+        keys: list[bytes],
+        wanted: Mapping[str, list[int]],
+        stale_ms: int | None = None,
     ) -> list[tuple[Sequence[int], Sequence[Any], dict[str, Any]]]:
-        """Ask another worker for its tasks; of each commit the keys, their values, and the commit."""
+        """Ask another worker for its tasks; of each commit the keys, their values, and the commit. `stale_ms`: for its copies, too."""
         numbers = sorted({n for some in wanted.values() for n in some})
         forms = [decoded(asked.key, keys[n]) for n in numbers]
-        request = {"keys": forms, "tasks": list(wanted)}
+        request: dict[str, Any] = {"keys": forms, "tasks": list(wanted)}
+        if stale_ms is not None:
+            request["stale"] = stale_ms / 1000
         answer = _READ_KEYS(await self._relayed(owner, asked, request, next(iter(wanted))))
         found: list[tuple[Sequence[int], Sequence[Any], dict[str, Any]]] = []
         for place, commit in enumerate(answer.commits):
@@ -352,18 +417,16 @@ class Queries:
         if not isinstance(limit, int) or not 0 < limit <= MOST_ROWS:
             raise DataError(f'"limit" is no number from 1 to {MOST_ROWS}', remedy='like {"scan": {"limit": 100}}')
         given = cast("dict[str, Any]", request)
-        tasks = _tasks(given)
+        tasks, stale_ms, _ = asked_of(given)
         self.parts.known(tasks)
         prefix = prefix_bytes(asked.name, asked.key, given["prefix"]) if "prefix" in given else b""
-        every = tasks or self._scanned(asked)
-        task, after = _position(given.get("after"), every)
-        if not relayed and not self.parts.has(task):
-            owner = self.parts.owner(task)
-            answer = _READ_ROWS(await self._relayed(owner, asked, {"scan": {**given, "task": task}}, task))
-            rows = [[key, orjson.Fragment(bytes(value))] for key, value in answer.rows]
-            commit, following = answer.commit, answer.next
+        every = list(tasks) or self._scanned(asked)
+        task, after = position_of(given.get("after"), every)
+        page = PageOf(task, prefix, after, limit)
+        if relayed or self.parts.has(task):
+            rows, commit, following = self._rows_here(asked, page, stale_ms if relayed else None)
         else:
-            rows, commit, following = self._rows_here(asked, task, prefix, after, limit)
+            rows, commit, following = await self._rows_elsewhere(asked, page, {**given, "task": task}, stale_ms)
         if following is None and task != every[-1]:
             following = f"{every[every.index(task) + 1]}|"
         return written({"table": asked.name, "rows": rows, "commit": commit, "next": following})
@@ -374,16 +437,46 @@ class Queries:
             raise TaskUnserved("the job", "moving", "it has no tasks yet", "ask again when it runs")
         return [next(filter(self.parts.has, every), every[0])] if asked.broadcast else every
 
-    def _rows_here(
-        self, asked: Queryable, task: str, prefix: bytes, after: bytes | None, limit: int
+    async def _rows_elsewhere(
+        self, asked: Queryable, page: PageOf, request: dict[str, Any], stale_ms: int | None
     ) -> tuple[list[Any], dict[str, Any], str | None]:
-        part = self.parts.part(task, asked)
-        if part is None:
-            raise self.parts.unserved(task)
-        rows = list(islice(part.rows(prefix, after), limit))
-        commit = self._commit(part.at(self._worker.port.clock.now().wall))
-        last = f"{task}|{rows[-1][0].hex()}" if len(rows) == limit else None
+        """A page of a task's owner, or else of its standby."""
+        try:
+            return _rows_of(await self._relayed(self.parts.owner(page.task), asked, {"scan": request}, page.task))
+        except TaskUnserved as error:
+            if stale_ms is None:
+                raise
+            lost = error
+        owner = self._standby(page.task, lost)
+        try:
+            if owner.incarnation == self._worker.incarnation:
+                return self._rows_here(asked, page, stale_ms)
+            return _rows_of(await self._relayed(owner, asked, {"scan": request}, page.task))
+        except TaskUnserved as error:
+            refused = error
+        raise _neither(lost, refused)
+
+    def _rows_here(
+        self, asked: Queryable, page: PageOf, stale_ms: int | None
+    ) -> tuple[list[Any], dict[str, Any], str | None]:
+        part, commit = self._part(asked, page.task, stale_ms)
+        rows = list(islice(part.rows(page.prefix, page.after), page.limit))
+        last = f"{page.task}|{rows[-1][0].hex()}" if len(rows) == page.limit else None
         return [[decoded(asked.key, key), value] for key, value in rows], commit, last
+
+
+def _rows_of(body: bytes) -> tuple[list[Any], dict[str, Any], str | None]:
+    """A page that another worker has read."""
+    answer = _READ_ROWS(body)
+    rows = [[key, orjson.Fragment(bytes(value))] for key, value in answer.rows]
+    return rows, answer.commit, answer.next
+
+
+def _neither(owner: TaskUnserved, standby: TaskUnserved) -> TaskUnserved:
+    """Why neither the owner of a task nor its standby answers."""
+    if owner is standby:
+        return TaskUnserved(owner.task, owner.state, f"{owner.why}; it has no standby that serves pages", owner.remedy)
+    return TaskUnserved(owner.task, owner.state, f"{owner.why}; {standby.why}", standby.remedy)
 
 
 _KINDS: Mapping[int, type[HeadgateError]] = {AMBIGUOUS: SeveralTasks, WRONG: DataError, MISSING: NotFound}
@@ -398,54 +491,6 @@ def failure(error: HeadgateError) -> QueryAnswer:
         return QueryAnswer(AWAY, orjson.dumps({**said, "state": "moving"}))
     status = next((number for number, kind in _KINDS.items() if isinstance(error, kind)), WRONG)
     return QueryAnswer(status, orjson.dumps(said))
-
-
-def as_request(request: Any) -> bytes:
-    """A request as its body."""
-    return orjson.dumps(request, option=orjson.OPT_NON_STR_KEYS)
-
-
-def _request(body: bytes) -> dict[str, Any]:
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"the request is no JSON: {error}", remedy='like {"keys": ["ann", "ben"]}') from error
-    if not isinstance(found, dict) or ("keys" in found) == ("scan" in found):
-        raise DataError('the request has neither "keys" nor "scan", or both', remedy='like {"keys": ["ann", "ben"]}')
-    return cast("dict[str, Any]", found)
-
-
-def _tasks(request: Mapping[str, Any]) -> list[str]:
-    """The tasks that a request names."""
-    named = request.get("tasks", [request["task"]] if request.get("task") else [])
-    if not isinstance(named, list) or not all(isinstance(one, str) for one in cast("list[Any]", named)):
-        raise DataError('"tasks" is no list of names', remedy='like {"tasks": ["Partition 0"]}')
-    return cast("list[str]", named)
-
-
-def _position(after: Any, every: Sequence[str]) -> tuple[str, bytes | None]:
-    """The task of the next page, and the key behind which it begins."""
-    if after is None:
-        return every[0], None
-    task, _, key = str(after).rpartition("|")
-    try:
-        if task not in every:
-            raise ValueError(f"no task {task!r}")
-        return task, bytes.fromhex(key) if key else None
-    except ValueError as error:
-        raise DataError(
-            f'"after" is {after!r:.80}, which no page has given', remedy='give what stood in "next"'
-        ) from error
-
-
-def _prefix_of(text: str) -> Any:
-    """A prefix in a path: a list in JSON is that of a tuple, all else is text."""
-    if text.startswith("["):
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return text
-    return text
 
 
 def _one(asked: Queryable, key: bytes, found: FoundKeys) -> bytes:

@@ -29,6 +29,8 @@ PATH = b"/api/query/"
 OURS = (b"GET " + PATH, b"POST " + PATH)
 MOST_HEAD, MOST_BODY = 8_192, 1 << 20
 REASON = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 409: b"Conflict", 503: b"Service Unavailable"}
+ONE_KEY = re.compile(rb"GET /api/query/([!-$&-.0->@-~]+)/([!-$&->@-~]+) HTTP/1\.1").fullmatch
+"""The line that asks for one key and nothing more, where no letter stands for another one."""
 LEFT_TO_THE_SERVER = ("transfer-encoding", "content-encoding", "expect", "upgrade")
 MEANT = MEANT_FOR.lower()
 _NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch
@@ -90,6 +92,8 @@ class QuickFront:
 
     def answer(self, line: bytes, head: QuickHead, body: bytes) -> QueryAnswer | None:
         """The answer, if there is one at once."""
+        if (one := ONE_KEY(line)) is not None:
+            return self.queries.at_once(one[1].decode(), one[2].decode(), NOTHING, head.meant)
         method, target, version = line.split(b" ")
         path, _, query = target.partition(b"?")
         if version != b"HTTP/1.1":

@@ -1,6 +1,7 @@
 """The pages of a worker: Faust's own web server, read-only, on loopback by default.
 
     /             a live page for people                    /metrics   for Prometheus
+    /api/job      the job, as the page shows it
     /api/status   this worker, its tasks, the job           /livez     200 while the main loop turns; else a thread answers 503
     /api/model    the job model                             /readyz    200 once its tasks run; 503 before that, and from the
     /api/config   settings and where they come from                    start of a drain, a stop or a leave
@@ -13,7 +14,9 @@ Who may read is decided in `door`.
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +25,14 @@ from faust.web.drivers.aiohttp import Web
 from faust.web.views import View
 
 from ...core.errors import EnvironmentFault, HeadgateError
+from ..logger import Logger
+from ..port.waiting import pause
 from ..process.configuration import Configuration
 from ..state.scan import NoSuchTable
 from ..status import documents
 from ..status.batches import batches
+from ..status.job_view import JobView
+from ..status.recent import EVERY_S
 from ..worker.load.health import readiness
 from .door import PageDoor, keeper
 from .exporting import export_lines, streamed
@@ -36,6 +43,8 @@ from .tables import Elsewhere, table_document
 
 if TYPE_CHECKING:
     from ..worker.worker import Worker
+
+log = Logger("headgate.web")
 
 
 def page_text() -> str:
@@ -70,6 +79,14 @@ class Page:
         self._web: _Web | None = None
         self._stuck: Stuck | None = None
         self._queries: Queries | None = None
+        self._job: JobView | None = None
+        self._sampling: asyncio.Task[None] | None = None
+
+    @property
+    def job(self) -> JobView:
+        """The job, as this worker knows it."""
+        assert self._job is not None
+        return self._job
 
     @property
     def queries(self) -> Queries:
@@ -106,6 +123,8 @@ class Page:
         """Start to serve."""
         assert self._socket is not None, "call bind() first"
         self.worker, self.configuration = worker, configuration
+        self._job = JobView(worker)
+        self._sampling = worker.host.spawn(partial(self._sample, worker), "numbers of the job")
         self._queries = Queries(worker, self._door.token, heard_ms=lambda: worker.participant.health.contact.heard_ms)
         web = self._web = _Web(worker.app)
         web.bound, web.front = self._socket, QuickFront(self._door, self._queries, worker.sensor.requests)
@@ -115,6 +134,8 @@ class Page:
             made.page = self
             web.route(pattern, made)
         await web.start()
+        if self._door.open:
+            log.warning("everyone in the network can read the pages", host=self.host, remedy="set web.token")
         heartbeat = worker.coordination.heartbeat
         self._stuck = Stuck(
             self._socket,
@@ -125,8 +146,19 @@ class Page:
         )
         self._stuck.start()
 
+    async def _sample(self, worker: Worker) -> None:
+        """Keep the last minutes of the job in numbers."""
+        while True:
+            await pause(worker.port.clock, EVERY_S)
+            try:
+                self.job.sample()
+            except Exception:  # a line of the page is not worth a worker
+                log.exception("the numbers of the job are not taken")
+
     async def stop(self) -> None:
         """Stop serving."""
+        if self._sampling is not None:
+            self._sampling.cancel()
         if self._stuck is not None:
             self._stuck.stop()
         web, self._web = self._web, None
@@ -157,8 +189,14 @@ class Index(_View):
     """The page for people."""
 
     async def get(self, request: Any, **_: Any) -> Any:
-        """The page. It loads `/api/status` itself."""
+        """The page. It loads `/api/job` itself."""
         return self.web.html(page_text())
+
+
+class JobPage(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """The job, from what all of its workers say."""
+        return self.document(self.page.job.document())
 
 
 class Status(_View):
@@ -258,6 +296,7 @@ class Ready(_View):
 
 VIEWS: dict[str, type[_View]] = {
     "/": Index,
+    "/api/job": JobPage,
     "/api/status": Status,
     "/api/model": Model,
     "/api/config": Config,

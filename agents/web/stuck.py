@@ -28,10 +28,11 @@ import orjson
 
 from ..logger import Logger
 from ..process.signals import main_frame_file, main_stack
+from ..worker.load.health import BLOCKED_S
 from .door import ASKS, Asked, PageDoor
 
 log = Logger("headgate.life")
-AFTER_S = 5.0
+AFTER_S = BLOCKED_S
 LOOK_S = 0.25
 LATE_S = 4 * LOOK_S
 """The most that counts between two looks."""

@@ -79,6 +79,8 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
         }
     RowDecoder.known(worker.declared, table, unowned)
     _known_task(worker, task)
+    if table in worker.declared.copied:
+        return _copy_document(worker, table, key or query.get("key", ""), most)
     rows: list[dict[str, Any]] = []
     for name, reader in readers(worker, task):
         for found in scan(reader, table, key or query.get("key", ""), most - len(rows)):
@@ -99,6 +101,31 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
         what = f"the key '{wanted}' of the table '{table}'" if wanted else f"the table '{table}' of {task}"
         raise Elsewhere(f"{what} is not in the tasks of this worker; other tasks may have it", answer)
     return answer
+
+
+def _copy_document(worker: Worker, table: str, key: str, most: int) -> dict[str, Any]:
+    """The rows of this worker's copy of a table, which are those of every worker's."""
+    copy = worker.runtime.copies.all.get(table)
+    if copy is None or copy.store is None:
+        raise HeadgateError(
+            f"{worker.options.processor} has no copy of the table '{table}' open: {'it runs no task' if copy is None else copy.waits}",
+            remedy="ask again, or another worker; `headgate status JOB` shows the copies",
+        )
+    name = f"copy of {worker.options.processor}"
+    reader = RowDecoder(copy.store, worker.declared)
+    rows = [
+        {"task": name, "key": found[0], "value": shown(str(found[0]), found[1])}
+        for found in scan(reader, table, key, most)
+    ]
+    return {
+        "worker": worker.options.processor,
+        "table": table,
+        "tasks": [task for task, _ in readers(worker)],
+        "copy": True,
+        "rows": rows,
+        "more": len(rows) >= most,
+        "elsewhere": [],
+    }
 
 
 def _known_task(worker: Worker, task: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..cancellation import answered
 from ..port.port import Background
+from ..runtime.copies.copy import CopyDisk
 from ..state.store import Disk
 from .ending import Ending
 from .faust_app import ActorApp
@@ -18,11 +19,19 @@ from .services import CoroutineService, run_service
 class FaustHost:
     """The agents and services of one Faust app, and its background tasks. Their exceptions go to `crash`."""
 
-    def __init__(self, app: ActorApp, *, crash: Callable[[BaseException], None], disk: Callable[[str], Disk]) -> None:
+    def __init__(
+        self,
+        app: ActorApp,
+        *,
+        crash: Callable[[BaseException], None],
+        disk: Callable[[str], Disk],
+        copy_disk: Callable[[str], CopyDisk],
+    ) -> None:
         self.app = app
         self.spawned: set[asyncio.Task[None]] = set()
         self._crash = crash
         self._disk = disk
+        self._copy_disk = copy_disk
 
     def crash(self, error: BaseException) -> None:
         """See `RuntimeHost`."""
@@ -31,6 +40,10 @@ class FaustHost:
     def disk(self, task: str) -> Disk:
         """See `RuntimeHost`."""
         return self._disk(task)
+
+    def copy_disk(self, table: str) -> CopyDisk:
+        """See `RuntimeHost`."""
+        return self._copy_disk(table)
 
     def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """See `RuntimeHost`."""

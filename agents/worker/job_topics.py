@@ -18,6 +18,7 @@ from ...core.settings import did_you_mean
 from ...core.targets import ClosedTopics
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..job.derive.declaration import Declared
+from ..job.derive.patterns import matching
 from ..job.derive.references import unfetched
 from ..job.steps.ends import ShareStep
 from ..kafka.connect import CONNECT_S
@@ -60,6 +61,10 @@ class JobTopics:
         self._known: dict[str, ExistingTopic] = {}
         self._named: set[str] = set()
         """Targets that user code named while it ran, or that were asked about because they had failed."""
+        self.more: list[str] = []
+        """The topics that match a pattern of the job and are no inputs of its code: they came after its run began."""
+        self.away: list[str] = []
+        """The inputs that match a pattern of the job and do not exist any more."""
 
     async def start(self) -> None:
         """Connect."""
@@ -118,7 +123,7 @@ class JobTopics:
     def _refuse_compacted(self) -> None:
         """Refuse batches by reference of a compacted topic: the records of a range would not be the same at each attempt."""
         for topic, step in unfetched(self.declared.steps).items():
-            if "compact" in self._known[topic].config.get("cleanup.policy", ""):
+            if topic in self._known and "compact" in self._known[topic].config.get("cleanup.policy", ""):
                 raise EnvironmentFault(
                     f"the topic '{topic}' is compacted, and batch '{step.name}' ({step.where}) is by reference to its offsets",
                     remedy="leave out by='reference': a record that compaction removes would be missing when the batch runs again",
@@ -189,14 +194,37 @@ class JobTopics:
         found = await self.topics.find(names)
         self._known |= found
         missing = [name for name in names if name not in found]
-        if missing:
+        self._gone([name for name in missing if self.declared.inputs[name].matched])
+        if missing := [name for name in missing if name not in self.away]:
             there = others_topics(await self.topics.names(), self.names.prefix)
             raise NotThere(
                 f"the input topic{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing))} "
                 f"do{'es' * (len(missing) == 1)} not exist",
                 remedy="\n  ".join(self._instead(name, there) for name in missing),
             )
-        return {name: found[name].partitions for name in names}
+        return {name: found[name].partitions for name in names if name in found}
+
+    def _gone(self, missing: list[str]) -> None:
+        """Topics of a pattern do not exist any more. The others are read on, so this is no error of the job."""
+        before, self.away = self.away, missing
+        if new := sorted(set(missing) - set(before)):
+            log.warning(
+                "topics of a pattern do not exist any more",
+                topics=new,
+                todo=f"create them again; or headgate drain {self.names.job}, and start it again, which leaves them out",
+            )
+
+    async def more_counts(self) -> dict[str, int]:
+        """The partitions of the topics that match a pattern and are no inputs of this code: they came after the run began."""
+        declared = self.declared
+        if not declared.patterns:
+            return {}
+        there, steps = await self.topics.names(), declared.steps
+        wanted = {topic for one in declared.patterns for topic in matching(one, there, steps, self.names)}
+        found = await self.topics.find(sorted(wanted - declared.inputs.keys()))
+        self.more = sorted(found)
+        self._known |= found
+        return {name: one.partitions for name, one in found.items()}
 
     async def output_counts(self) -> dict[str, int]:
         """The current number of partitions of each output that exists, after `input_counts`. One that is missing and not created by the job
@@ -210,7 +238,7 @@ class JobTopics:
 
     def _counts(self) -> dict[str, int]:
         """What `input_counts` found."""
-        return {name: self._known[name].partitions for name in self.declared.graph.input}
+        return {name: self._known[name].partitions for name in self.declared.graph.input if name in self._known}
 
     def _instead(self, missing: str, there: list[str]) -> str:
         near = did_you_mean(missing, there) or "fix the name in app.input(…)."
@@ -292,6 +320,11 @@ class JobTopics:
         for producer in producers:
             if producer is not None:
                 _tell(producer, self._known[topic])
+
+    async def width(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if there is no such topic."""
+        found = await self.topics.find([topic])
+        return found[topic].partitions if topic in found else 0
 
     def limit(self, topic: str) -> int | None:
         """The topic's max.message.bytes, if known."""

@@ -1,4 +1,5 @@
-"""Removes what tasks of this job have left on the disk of this worker when they moved elsewhere: `state.cleanup-delay`.
+"""Removes what tasks of this job have left on the disk of this worker when they moved elsewhere, and copies of tables that are not used
+any more: `state.cleanup-delay`.
 
 `core.coordination.leftovers` says which tasks those are, and when it is time; `agents.state.leftovers` removes a store that no one uses.
 
@@ -18,7 +19,7 @@ from ...core.coordination.state import JobState
 from ..logger import Logger
 from ..port.port import Port
 from ..port.waiting import wait
-from ..state.leftovers import RemovedStore, remove_left
+from ..state.leftovers import RemovedStore, remove_copies, remove_left
 from ..state.rocks import StoreMemory
 from ..state.store import Owner
 
@@ -61,15 +62,20 @@ class Leftovers:
         for task, partition in left_behind(state, self._processor).items():
             owner = Owner(job_uuid, task, partition)
             work = partial(remove_left, self._job, owner, self._memory, is_over, now_s, self._foreign)
-            try:
-                found = await self._port.in_thread(work)
-            except OSError as error:
-                self._once(f"the store that {task!r} has left behind cannot be removed: {error}")
-                continue
-            for one in found:
-                self._count(one)
+            await self._remove(f"the store that {task!r} has left behind", "the task runs elsewhere", work)
+        work = partial(remove_copies, self._job, job_uuid, self._memory, is_over, now_s, self._foreign)
+        await self._remove("a copy of a table", "no worker here uses this copy", work)
 
-    def _count(self, one: RemovedStore) -> None:
+    async def _remove(self, what: str, why: str, work: Callable[[], list[RemovedStore]]) -> None:
+        try:
+            found = await self._port.in_thread(work)
+        except OSError as error:
+            self._once(f"{what} cannot be removed: {error}")
+            return
+        for one in found:
+            self._count(one, why)
+
+    def _count(self, one: RemovedStore, why: str) -> None:
         self.removed += 1
         self.removed_bytes += one.size
         log.info(
@@ -77,7 +83,7 @@ class Leftovers:
             task=one.task,
             path=str(one.path),
             bytes=one.size,
-            why=f"the task runs elsewhere, and nothing was written here for {one.unused_s:.0f} s (state.cleanup-delay)",
+            why=f"{why}, and nothing was written here for {one.unused_s:.0f} s (state.cleanup-delay)",
         )
 
     def _once(self, what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.coordination.leader.plan import REJOIN, LeaderConfig, Plan, Timing, grace
+from ...core.coordination.leader.plan import REJOIN, STANDBY, LeaderConfig, Plan, Timing, grace
 from ...core.coordination.member.plan import MemberConfig
 from ...core.graph.fingerprint import digest
 from ...core.settings import find, kept_in_run, parse
@@ -33,6 +33,7 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
         placer=placer(settings),
         placer_name=str(settings.get("placement", find("placement").default)),
         settings={name: value for name, value in settings.items() if kept_in_run(name, value)},
+        wider=(lambda topics: options.declared.joined(topics).graph) if options.declared.patterns else None,
     )
     timing = Timing(
         beat_s=seconds(settings, "heartbeat.interval"),
@@ -40,6 +41,8 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
         stall_s=seconds(settings, "stall.timeout"),
         debounce_s=seconds(settings, "placement.debounce"),
         release_s=seconds(settings, "release.timeout"),
+        prepare_s=seconds(settings, "placement.prepare"),
+        standby=parse(STANDBY, settings.get(STANDBY, find(STANDBY).default)),
         **grace(parse(REJOIN, settings.get(REJOIN, find(REJOIN).default))),
         fence_deadline_s=seconds(settings, "fence.timeout"),
         jitter_s=options.jitter_s,
@@ -70,6 +73,7 @@ def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Member
         since_ms=options.since_ms,
         no_wait=options.no_wait,
         bounded=options.bounded,
+        follows=True,
         beat_s=seconds(settings, "heartbeat.interval"),
         session_s=seconds(settings, "session.timeout"),
     )

@@ -24,6 +24,7 @@ from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
 from ..coordinator.coordination import Coordination
 from ..coordinator.leader_edge import LeaderTopics
+from ..job.derive.declaration import Declared
 from ..job.derive.plans import task_settings
 from ..live_settings import Settings
 from ..logger import Logger
@@ -34,11 +35,13 @@ from .load.health import LONG_S, Health, letter_load
 from .load.lags import Lags, Owned, TaskLags, owned_by
 from .load.load import load_of
 from .load.times import Times
+from .load.work_load import Rates
 from .machine_settings import leader_config, member_config
 from .options import WorkerOptions
 from .settings_taken import Overrides
 
 log = Logger("headgate.worker")
+LOOK = "inputs.look-interval"
 
 
 class WorkerTopics(TargetTopics, LeaderTopics, Protocol):
@@ -75,6 +78,7 @@ class Participant:
         self.exit_why = ""
         self.over = asyncio.Event()
         self.times = Times()
+        self.rates = Rates()
         self.lags = Lags()
         self.health = Health(port.clock.now().mono)
         self.on_waiting: Callable[[str, str, str], None] | None = None
@@ -111,6 +115,7 @@ class Participant:
         self.unread = self.runtime.unreadable.passed
         tasks = self._tell_tasks
         own = {"committer": self._pace, "task": tasks, "intake": tasks, "chooser": tasks, "spark": tasks}
+        self._look_s = 0.0
         self.overrides = Overrides(options, settings, {**own, "worker": self._judge, **more})
         self.config_changed = self.overrides.take
 
@@ -122,6 +127,7 @@ class Participant:
             Member(member_config(self._options, given)),
             Leader(leader_config(self._options, given)),
             beat_s=self._settings.seconds("heartbeat.interval"),
+            look_s=lambda: self._look_s,
         )
 
     # ------------------------------------------------------------------------------------------- what the machines order
@@ -146,11 +152,23 @@ class Participant:
         await self.coordination.resign()
         self.over.set()
 
+    def follow(self, order: mw.Follow) -> None:
+        """See `coordination.World`."""
+        self.runtime.followers.follow(
+            order.logs, lambda task, grant: self.coordination.feed_member(mw.Followed(task, grant))
+        )
+
+    def write_out(self, order: mw.WriteOut) -> None:
+        """See `coordination.World`."""
+        for task in order.tasks:
+            if (actor := self.actors.get(task)) is not None:
+                self._host.spawn(actor.state.write_out, f"{task}: writes out its store")
+
     def load(self) -> Mapping[str, float]:
         """See `coordination.World`. The facts are looked at here, because this is called at each recorded turn of the main loop."""
         now = self._port.clock.now()
         self.health.look(self.coordination.reader.answers, self.actors.values(), now)
-        return load_of(self, now.wall)
+        return load_of(self, now)
 
     def under_way(self) -> Mapping[str, float]:
         """See `coordination.World`."""
@@ -159,7 +177,11 @@ class Participant:
     def owned(self) -> Owned:
         """The tasks that this worker is granted, whether they run or not, each with what it reads."""
         member = getattr(self.coordination, "member", None)
-        return {} if member is None else owned_by(member.view.job, self._options.processor)
+        if member is None:
+            return {}
+        owned = owned_by(member.view.job, self._options.processor)
+        copied = self.declared.graph.copied
+        return {task: tuple(at for at in parts if at.stream not in copied) for task, parts in owned.items()}
 
     def lags_now(self) -> dict[str, TaskLags]:
         """The lag of each partition of its tasks, as far as it is known."""
@@ -167,18 +189,29 @@ class Participant:
 
     # ------------------------------------------------------------------------------------------- what the runtime asks for
 
+    @property
+    def declared(self) -> Declared:
+        """The job as its code declares it, with the topics that have joined its run."""
+        member = getattr(self.coordination, "member", None)
+        run = None if member is None else member.view.job.run
+        return self._options.declared.joined(() if run is None or run.state in c.OVER else run.joined)
+
     def plan(self, task: str) -> TaskPlan:
-        """See `runtime.Job`. The plan contains the bounds that the run resolved, so it is the same whenever the task starts."""
+        """See `runtime.Job`. The plan contains the bounds that the run resolved, so it is the same whenever the task starts. What has
+        joined the run came after it began, so that all of it is new.
+        """
         job = self.coordination.member.view.job
         if job.model is None or task not in job.model.tasks:
             raise RuntimeError(f"{task} was granted, but is not in the job model")
-        plan = self._options.declared.task_plan(task, job.model, task_settings(self._settings.given))
-        run = job.run
+        declared, run = self.declared, job.run
+        self.runtime.goes_by(declared)
+        plan = declared.task_plan(task, job.model, task_settings(self._settings.given))
         if run is None:
             return plan
         inputs = [
             replace(
                 one,
+                start="oldest" if one.start == "newest" and one.stream in run.joined else one.start,
                 start_of=dict(enumerate(run.starts.get(one.stream, ()))),
                 until_of=dict(enumerate(run.untils.get(one.stream, ()))) or one.until_of,
             )
@@ -225,3 +258,6 @@ class Participant:
 
     def _judge(self) -> None:
         self._exits_on_failure = self._settings.text("failure.policy") == "exit"
+        before, self._look_s = self._look_s, self._settings.seconds(LOOK)
+        if self._look_s != before:
+            self.coordination.look()

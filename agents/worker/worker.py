@@ -32,6 +32,8 @@ from ..logger import Logger
 from ..measured import clocks_of_thread
 from ..registry.client import HttpRegistry, RegistryAccess
 from ..registry.serde import connect
+from ..runtime.copies.copy import CopyDisk
+from ..runtime.copies.directory import CopyDirectory, NoDirectory
 from ..runtime.reading.chooser import own_chooser
 from ..runtime.writing.committing import Committing
 from ..sinks.delivery import delivery_for
@@ -60,7 +62,7 @@ class Worker:
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
-        self.declared = options.declared
+        self.participant: Participant
         self.job = self.declared.app.job
         self.settings = Settings(options.settings)
         own, name = own_chooser(self.declared.app.chooser, self.settings.given)
@@ -84,7 +86,7 @@ class Worker:
             graph.intermediates - graph.broadcast,
             ahead_ms=lambda: self.port.broker.ahead_ms(self.port.clock.now()),
         )
-        self.host = FaustHost(self.app, crash=self.crash, disk=self._disk)
+        self.host = FaustHost(self.app, crash=self.crash, disk=self._disk, copy_disk=self._copy_disk)
         self.memory = StoreMemory(alone.given_or("state.memory", options.state_memory))
         self.leftovers = self._leftovers()
         self.spark = _spark(self.declared, alone, options)
@@ -113,6 +115,17 @@ class Worker:
         self._cut: asyncio.TimerHandle | None = None
         """Fires when leaving takes too long."""
         self._crash: BaseException | None = None
+
+    @property
+    def declared(self) -> Declared:
+        """The job, with the topics that have joined its run."""
+        part = getattr(self, "participant", None)
+        return self.options.declared if part is None else part.declared
+
+    @property
+    def unread(self) -> list[str]:
+        """The topics that match a pattern of the job and are not read in its run."""
+        return [topic for topic in self.topics.more if topic not in self.declared.inputs]
 
     # ----------------------------------------------------------------------------------------------------------- its life
 
@@ -173,6 +186,8 @@ class Worker:
             self._cut.cancel()
         self.coordination.stop()
         first: dict[str, Awaitable[Any]] = {actor.name: actor.kill() for actor in list(self.actors.values())}
+        first["followed stores"] = self.runtime.followers.stop()
+        first["copies"] = self.runtime.copies.stop()
         first["heartbeats"] = self.coordination.stop_heartbeats()
         await self.ending.steps(first, self.settings.seconds("release.timeout"))
         await self.ending.step("producer", self.runtime.producers.drop())
@@ -238,6 +253,11 @@ class Worker:
         if self.options.state_dir is None:
             return NoDisk()
         return Directory(self.options.state_dir / self.job.directory, task, self.memory)
+
+    def _copy_disk(self, table: str) -> CopyDisk:
+        if self.options.state_dir is None:
+            return NoDirectory()
+        return CopyDirectory(self.options.state_dir / self.job.directory, table, self.memory)
 
     def _leftovers(self) -> Leftovers | None:
         """What tasks leave on the disk; None without one."""

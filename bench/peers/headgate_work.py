@@ -18,6 +18,7 @@ import headgate as hg
 WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
 FORM = os.environ["BENCH_FORM"]
 NESTED = os.environ["BENCH_SHAPE"] == "nested"
+AVRO = os.environ["BENCH_SHAPE"] == "avro"
 USED = ("user", "amount", "p", "i")
 """The fields of a nested record that are used, and that A writes."""
 seen = total = 0
@@ -66,19 +67,35 @@ def joined(orders: Any, payments: Any, into: Any, target: dict[str, Any]) -> Non
     ours.join(theirs, within="10s", grace=os.environ["BENCH_GRACE_MS"] + "ms", into=into).to(TARGET, **target)
 
 
+def reading(kind: Any = None) -> Any:
+    """The serde of the input."""
+    if AVRO:
+        return hg.avro(kind)
+    return hg.json() if kind is None else hg.json(kind)
+
+
+def writing(kind: Any) -> dict[str, Any]:
+    """The serde of an output in Avro."""
+    return {"serde": hg.avro(kind, register=True)} if AVRO else {}
+
+
 def rows() -> None:
     """Functions of dicts."""
     if WORK == "J":
         return joined({}, {}, lambda o, p: {"id": o["id"], "amount": o["amount"], "paid": p["paid"]}, {})
-    events = app.input(SOURCE, timestamp="ts" if WORK == "W" else None)
+    from record_types import Counts, Total
+
+    events = app.input(SOURCE, serde=reading(), timestamp="ts" if WORK == "W" else None)
     match WORK:
         case "A" if NESTED:
             picked = events.filter(lambda o: o["amount"] >= 10)
             picked.map(lambda o: {**{name: o[name] for name in USED}, "total": o["amount"] * 2}).to(TARGET)
         case "A":
-            events.filter(lambda o: o["amount"] >= 10).map(lambda o: {**o, "total": o["amount"] * 2}).to(TARGET)
+            events.filter(lambda o: o["amount"] >= 10).map(lambda o: {**o, "total": o["amount"] * 2}).to(
+                TARGET, **writing(Total)
+            )
         case "B" | "S":
-            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET, **writing(Counts))
         case "W":
             windows = events.repartition("user").window(hg.tumbling("10s", grace=os.environ["BENCH_GRACE_MS"] + "ms"))
             windows.agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
@@ -90,25 +107,25 @@ def rows() -> None:
 
 def typed() -> None:
     """Functions of structs."""
-    from record_types import Order, Paid, Payment, doubled, type_of
+    from record_types import Counts, Order, Paid, Payment, doubled, type_of
 
     if WORK == "J":
         forms = [{"serde": hg.json(kind)} for kind in (Order, Payment, Paid)]
         return joined(forms[0], forms[1], lambda o, p: Paid(o.id, o.amount, p.paid), forms[2])
-    events = app.input(SOURCE, serde=hg.json(type_of(WORK, NESTED)))
+    events = app.input(SOURCE, serde=reading(type_of(WORK, NESTED)))
     match WORK:
         case "A":
             kind, make = doubled(NESTED)
-            events.filter(lambda o: o.amount >= 10).map(make).to(TARGET, serde=hg.json(kind))
+            events.filter(lambda o: o.amount >= 10).map(make).to(TARGET, **(writing(kind) or {"serde": hg.json(kind)}))
         case "B":
-            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET, **writing(Counts))
         case _:
             events.sink(add_up_typed)
 
 
 def columns() -> None:
     """Expressions, and functions of frames."""
-    from record_types import Order, Payment, type_of
+    from record_types import Counts, Order, Payment, Total, type_of
 
     if WORK == "J":
         given: dict[str, Any] = {"key": "id", "timestamp": "ts"}
@@ -116,13 +133,13 @@ def columns() -> None:
         payments = app.input(f"{SOURCE}-payments", serde=hg.json(Payment), **given).columns()
         orders.join(payments, within="10s", grace=os.environ["BENCH_GRACE_MS"] + "ms", take=["paid"]).to(TARGET)
         return
-    source = app.input(SOURCE, serde=hg.json(type_of(WORK, NESTED)), timestamp="ts" if WORK == "W" else None)
+    source = app.input(SOURCE, serde=reading(type_of(WORK, NESTED)), timestamp="ts" if WORK == "W" else None)
     events = source.columns()
     match WORK:
         case "A":
-            events.filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 2).to(TARGET)
+            events.filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 2).to(TARGET, **writing(Total))
         case "B" | "S":
-            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET, **writing(Counts))
         case "W":
             windows = events.repartition("user").window(hg.tumbling("10s", grace=os.environ["BENCH_GRACE_MS"] + "ms"))
             windows.agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)

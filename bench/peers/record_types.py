@@ -47,6 +47,13 @@ class Spent(msgspec.Struct, gc=False):
     amount: int
 
 
+class Counts(msgspec.Struct, gc=False):
+    """What B writes."""
+
+    n: int
+    total: int
+
+
 class Timed(Spent, gc=False):
     """What W uses."""
 

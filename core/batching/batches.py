@@ -19,8 +19,9 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 from .batch_progress import NEVER_RETRIED, AtSpark, Retried
+from .manifest import ManifestEntry
 from .origins import Origin
-from .publishing import ManifestEntry, SparkWrite, Undone
+from .publishing import SparkWrite, Undone
 from .ranges import RangeRead, Ranges
 from .sinking import SinkOwner
 
@@ -87,7 +88,9 @@ class BatchInfo:
 
 
 def manifest_entry(write: SparkWrite, batch: BatchInfo, stage: str, attempt: str) -> ManifestEntry:
-    """What a manifest says of an attempt at a batch."""
+    """What a manifest says of an attempt at a batch. Of offsets by reference no times are known: both are 0."""
+    times = (batch.earliest_ms, batch.latest_ms)
+    earliest_ms, latest_ms = times if times != (0, 0) else (None, None)
     return ManifestEntry(
         job=write.job,
         stage=stage,
@@ -99,6 +102,8 @@ def manifest_entry(write: SparkWrite, batch: BatchInfo, stage: str, attempt: str
         closed_by=batch.closed_by,
         window_start=batch.window_start,
         window_end=batch.window_end,
+        earliest_ms=earliest_ms,
+        latest_ms=latest_ms,
     )
 
 

@@ -114,7 +114,7 @@ class Ranges:
     """The contents of a batch by reference, and what a reader needs to decode them."""
 
     parts: tuple[Range, ...]
-    columns: tuple[tuple[str, str, bool], ...]
+    columns: tuple[tuple[Any, ...], ...]
     """Name, type and whether it may be null."""
     decoder: str
     """Import path of what decodes fetch answers: `module:name`."""

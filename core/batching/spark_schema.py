@@ -11,7 +11,7 @@ Promise: a schema that is refused here is one that Spark would refuse, or one wi
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..errors import DeclarationError
 from ..settings import nearest
@@ -48,6 +48,19 @@ BEHIND = frozenset({"collate", "comment", "default", "generated", "not", "with",
 MOST_DIGITS = 38
 LIKE = 'schema="country string, revenue double"'
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([\w-]+)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(\S))")
+
+
+class Whose(NamedTuple):
+    """What has columns, in messages."""
+
+    has: str
+    its: str
+    said: str
+    """How a column is added."""
+
+
+RESULT = Whose("the result of .spark() has", "it has", "add it to the schema= of .spark()")
+ROWS = Whose("the rows have", "they have", "declare it: rows=, or the type of the input")
 
 
 def result_columns(schema: Any) -> tuple[str, ...]:
@@ -107,13 +120,13 @@ def _words_of(schema: Any) -> dict[str, list[str]]:
     return {name: re.findall(r"[a-z_]+", kind) for name, kind in kinds.items()}
 
 
-def check_column(name: Any, columns: tuple[str, ...], where: str) -> None:
-    """Refuse a name that no column of the result has. What is no name, such as a function, passes."""
+def check_column(name: Any, columns: tuple[str, ...], where: str, whose: Whose = RESULT) -> None:
+    """Refuse a name that no column has. What is no name, such as a function, passes. `whose`: `RESULT` or `ROWS`."""
     if isinstance(name, str) and name not in columns:
         near = nearest(name, columns)
         raise DeclarationError(
-            f"{where}: the result of .spark() has no column '{name}'; it has {', '.join(map(repr, columns))}",
-            remedy=f"did you mean '{near}'?" if near else "name one of them, or add it to the schema= of .spark()",
+            f"{where}: {whose.has} no column '{name}'; {whose.its} {', '.join(map(repr, columns))}",
+            remedy=f"did you mean '{near}'?" if near else f"name one of them, or {whose.said}",
         )
 
 

@@ -27,6 +27,7 @@ from ..errors import DataError
 from . import expressions as e
 from .calendar import PARTS, reader, writer
 from .hashing import hash_of
+from .lowering import lowered
 from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, ColumnSchema
 from .typing import ExpressionKind, Typed, typed
 
@@ -59,7 +60,7 @@ def compiled(node: e.Node, schema: ColumnSchema) -> Compute:
     >>> compiled((e.col("a") * 2 > 3).node, schema)({"a": [1, None, 2]}, 3)
     [False, None, True]
     """
-    return _compiled(typed(node, schema))
+    return _compiled(typed(lowered(node, schema).node, schema.stored))
 
 
 def _compiled(one: Typed) -> Compute:

@@ -22,6 +22,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
 from math import isfinite
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,6 +32,7 @@ from ..errors import DeclarationError, SettingError, UnknownName
 from ..settings import duration_ms, offer
 from ..words import EXPRESSION, brought
 from .calendar import DIRECTIVES, pieces
+from .logical import DATE
 from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, Scalar, is_text
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO = "+", "-", "*", "/", "//", "%"
@@ -45,6 +48,8 @@ INFIX = frozenset(
     (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST, AND, OR)
 )
 
+Comparable = Scalar | date | Decimal
+"""A constant: a value that a column is stored as, or a date, a datetime or a Decimal."""
 TYPES: dict[Any, ColumnKind] = {int: INT, float: FLOAT, bool: BOOL, str: TEXT}
 """The Python type of a constant, or of a cast → the type of the column."""
 
@@ -75,7 +80,8 @@ class ColumnRef:
 class Constant:
     """A value that is the same for all records."""
 
-    value: Scalar
+    value: Any
+    """A `Comparable`; in an expression over stored columns, a `Scalar`."""
 
     def __str__(self) -> str:
         return repr(self.value)
@@ -87,7 +93,7 @@ class Operation:
 
     name: str
     of: tuple[Node, ...]
-    options: tuple[Scalar, ...] = ()
+    options: tuple[Any, ...] = ()
     depth: int = field(init=False, repr=False, compare=False)
     parts: int = field(init=False, repr=False, compare=False)
 
@@ -168,17 +174,17 @@ def constant(value: object, where: str) -> Constant:
         raise DeclarationError(
             f"{where} {plain!r:.60}, which is not valid text: it has a lone surrogate", remedy="use text"
         )
-    if isinstance(plain, bool | int | float | str):
+    if isinstance(plain, bool | int | float | str | date | Decimal):
         return Constant(plain)
     raise DeclarationError(
         f"{where} {value!r:.60}, which is neither an expression nor a value of a column",
-        remedy="hg.col(…), or an int, a float, a bool or a str",
+        remedy="hg.col(…), or an int, a float, a bool, a str, a date, a datetime or a Decimal",
     )
 
 
 def _plain(value: object) -> object:
     """The value of a column that stands for this one; the value itself if there is none."""
-    if type(value) in TYPES:
+    if type(value) in TYPES or isinstance(value, date | Decimal):
         return value
     if isinstance(value, float):
         return float(value)
@@ -246,22 +252,22 @@ class Expression:
 
     # ------------------------------------------------------------------------------------------------------- arithmetic
 
-    def __add__(self, other: Expression | float) -> Expression:
+    def __add__(self, other: Expression | float | Decimal) -> Expression:
         return self._with(ADD, other)
 
-    def __radd__(self, other: float) -> Expression:
+    def __radd__(self, other: float | Decimal) -> Expression:
         return self._with(ADD, other, swapped=True)
 
-    def __sub__(self, other: Expression | float) -> Expression:
+    def __sub__(self, other: Expression | float | Decimal) -> Expression:
         return self._with(SUBTRACT, other)
 
-    def __rsub__(self, other: float) -> Expression:
+    def __rsub__(self, other: float | Decimal) -> Expression:
         return self._with(SUBTRACT, other, swapped=True)
 
-    def __mul__(self, other: Expression | float) -> Expression:
+    def __mul__(self, other: Expression | float | Decimal) -> Expression:
         return self._with(MULTIPLY, other)
 
-    def __rmul__(self, other: float) -> Expression:
+    def __rmul__(self, other: float | Decimal) -> Expression:
         return self._with(MULTIPLY, other, swapped=True)
 
     def __truediv__(self, other: Expression | float) -> Expression:
@@ -287,22 +293,22 @@ class Expression:
 
     # ------------------------------------------------------------------------------------------------------- comparison
 
-    def __eq__(self, other: Expression | Scalar) -> Expression:  # type: ignore[override]
+    def __eq__(self, other: Expression | Comparable) -> Expression:  # type: ignore[override]
         return self._with(EQUAL, other)
 
-    def __ne__(self, other: Expression | Scalar) -> Expression:  # type: ignore[override]
+    def __ne__(self, other: Expression | Comparable) -> Expression:  # type: ignore[override]
         return self._with(UNEQUAL, other)
 
-    def __lt__(self, other: Expression | float | str) -> Expression:
+    def __lt__(self, other: Expression | float | str | date | Decimal) -> Expression:
         return self._with(LESS, other)
 
-    def __le__(self, other: Expression | float | str) -> Expression:
+    def __le__(self, other: Expression | float | str | date | Decimal) -> Expression:
         return self._with(AT_MOST, other)
 
-    def __gt__(self, other: Expression | float | str) -> Expression:
+    def __gt__(self, other: Expression | float | str | date | Decimal) -> Expression:
         return self._with(MORE, other)
 
-    def __ge__(self, other: Expression | float | str) -> Expression:
+    def __ge__(self, other: Expression | float | str | date | Decimal) -> Expression:
         return self._with(AT_LEAST, other)
 
     # ------------------------------------------------------------------------------------------------------------ logic
@@ -328,22 +334,25 @@ class Expression:
         """Whether the value is null, or its field was missing. Never null itself."""
         return Expression(Operation(IS_NULL, (self.node,)))
 
-    def is_in(self, values: Iterable[Scalar]) -> Expression:
+    def is_in(self, values: Iterable[Comparable]) -> Expression:
         """Whether the value is one of these; null for null."""
         listed = [constant(value, f"{self.node}.is_in([…]) has").value for value in _listed(values, self.node)]
         if not listed:
             raise DeclarationError(f"{self.node}.is_in([]) is never true", remedy="give it values")
         if isinstance(values, set | frozenset):  # its order differs between processes, and an expression may make a key
-            listed.sort(key=lambda one: (TYPES[type(one)], one))
+            listed.sort(key=lambda one: (type(one).__name__, one))
         return Expression(Operation(IS_IN, (self.node,), tuple(listed)))
 
-    def cast(self, kind: type[int] | type[float] | type[bool] | type[str]) -> Expression:
-        """The value as another type. A fraction is cut off towards zero; text must be a number in JSON, or `true` or `false`.
+    def cast(self, kind: type[int] | type[float] | type[bool] | type[str] | type[date]) -> Expression:
+        """The value as another type. A fraction is cut off towards zero; text must be a number in JSON, or `true` or `false`. A time as
+        `int` is in milliseconds since 1970, and as `datetime.date` its day.
 
         A value that has no counterpart (the text "abc" as a number, 1e300 as a whole number) is an error of its record.
         """
+        if kind is date:
+            return Expression(Operation(CAST, (self.node,), (DATE,)))
         if not isinstance(kind, type) or kind not in TYPES:  # pyright: ignore[reportUnnecessaryIsInstance] - as in `_of_text`
-            raise DeclarationError(f"{self.node}.cast({kind!r})", remedy="int, float, bool or str")
+            raise DeclarationError(f"{self.node}.cast({kind!r})", remedy="int, float, bool, str or datetime.date")
         return Expression(Operation(CAST, (self.node,), (TYPES[kind],)))
 
     def starts_with(self, text: str) -> Expression:
@@ -532,7 +541,7 @@ class CaseArm:
     def __repr__(self) -> str:
         return f"<when({self._condition}), which lacks its .then(…)>"
 
-    def then(self, value: Expression | Scalar) -> Case:
+    def then(self, value: Expression | Comparable) -> Case:
         """What it is for records for which the condition is true."""
         return Case((*self._before, (self._condition, _chosen(value, "then"))))
 
@@ -550,7 +559,7 @@ class Case(Expression):
         """A further condition, for records for which none before it is true."""
         return CaseArm(condition, self._arms)
 
-    def otherwise(self, value: Expression | Scalar) -> Expression:
+    def otherwise(self, value: Expression | Comparable) -> Expression:
         """What it is for all other records: those for which no condition is true, be it false or null."""
         return Expression(_nested(self._arms, (_chosen(value, "otherwise"),)))
 
@@ -583,7 +592,7 @@ def when(condition: Expression | bool) -> CaseArm:
     return CaseArm(condition)
 
 
-def coalesce(first: Expression, *others: Expression | Scalar) -> Expression:
+def coalesce(first: Expression, *others: Expression | Comparable) -> Expression:
     """The first of these values that is not null; null if all are. The others are computed only for the records that need them.
 
     >>> coalesce(col("nickname"), col("name"), "guest")
@@ -601,7 +610,7 @@ def concat(first: Expression | str, *others: Expression | str) -> Expression:
     return _of_several(CONCAT, (first, *others))
 
 
-def least(first: Expression | float | str, *others: Expression | float | str) -> Expression:
+def least(first: Expression | Comparable, *others: Expression | Comparable) -> Expression:
     """The least of these numbers or texts; null if one of them is.
 
     >>> least(col("price"), col("offer") * 0.9)
@@ -610,7 +619,7 @@ def least(first: Expression | float | str, *others: Expression | float | str) ->
     return _of_several(LEAST_OF, (first, *others))
 
 
-def greatest(first: Expression | float | str, *others: Expression | float | str) -> Expression:
+def greatest(first: Expression | Comparable, *others: Expression | Comparable) -> Expression:
     """The greatest of these numbers or texts; null if one of them is.
 
     >>> greatest(col("amount"), 0)

@@ -7,6 +7,7 @@ record of the schema, and gives values of that type alone; what remains to fail 
 - An expression may be null if something that it reads may be; `is_null` never is. A condition that is null is not true, so `when` may be
   null if one of its values may be, or if it lacks an `otherwise`; `coalesce`, if all of its values may be.
 - Values of which one is chosen have one type; if they are whole numbers and floats, they are floats.
+- What is asked of logical types, `lowering` has made an expression over stored columns of, before its type is looked at here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from ..errors import DeclarationError
 from . import expressions as e
 from .calendar import PARTS
+from .lowering import lowered
 from .schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnKind, ColumnSchema, ColumnSpec
 
 NUMBERS: frozenset[ColumnKind] = frozenset((INT, FLOAT))
@@ -60,12 +62,16 @@ class Typed(NamedTuple):
 
 
 def typed(node: e.Node, schema: ColumnSchema) -> Typed:
-    """The expression with all of its types; a `DeclarationError` if it has none."""
+    """The expression over stored columns with all of its types; a `DeclarationError` if it has none."""
     if isinstance(node, e.ColumnRef):
         column = schema[node.name]
         return Typed(node, ExpressionKind(column.type, column.optional))
     if isinstance(node, e.Constant):
         return Typed(node, ExpressionKind(e.TYPES[type(node.value)], False))
+    if node.name != e.IS_NULL:
+        for one in node.of:
+            if isinstance(one, e.ColumnRef):
+                schema.value(one.name, str(node))
     parts = tuple(typed(one, schema) for one in node.of)
     if node.name == e.IS_NULL:
         return Typed(node, ExpressionKind(BOOL, False), parts)
@@ -99,13 +105,18 @@ def kind_of(node: e.Node, schema: ColumnSchema) -> ExpressionKind:
     >>> kind_of((e.col("n") / 2).node, ColumnSchema((ColumnSpec("n", INT),)))
     ExpressionKind(type='float64', optional=False)
     """
-    return typed(node, schema).kind
+    return typed(lowered(node, schema).node, schema.stored).kind
 
 
 def column_of(name: str, node: e.Node, schema: ColumnSchema) -> ColumnSpec:
-    """The column that an expression makes."""
-    kind = kind_of(node, schema)
-    return ColumnSpec(name, kind.type, kind.optional)
+    """The column that an expression makes. A nested one keeps its place under its own name, and has none under another."""
+    if isinstance(node, e.ColumnRef):
+        if node.name == name and schema[name].path:
+            return schema[name]
+        schema.value(node.name, f"{name}={node}")
+    found = lowered(node, schema)
+    kind = typed(found.node, schema.stored).kind
+    return ColumnSpec(name, kind.type, kind.optional, logical=found.logical)
 
 
 def _type_of(node: e.Operation, types: list[ColumnKind]) -> ColumnKind:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from ..names import natural
+from ..orders import RESTING, WORKING
 from ..settings import Resolved, parse
 from .messages import ProcessorState, SetProcessor
 from .state import JobState
@@ -96,6 +98,24 @@ def workers_wanted(state: JobState) -> int | None:
     said = state.configs.get(WORKERS)
     number = 0 if said is None else int(parse(WORKERS, said.value))
     return number or None
+
+
+def unsettled(state: JobState, number: int) -> str:
+    """What is still to come until so many workers are there, and each task runs where it is to run; empty once all that is so."""
+    there = present(state)
+    if there != number:
+        return f"{there} of {number} workers are there"
+    model = state.model
+    if model is None or len(model.processors) != number:
+        return "the tasks are not placed on them yet"
+    target = model.target
+    away: list[str] = []
+    for task in sorted(model.tasks, key=natural):
+        grant = state.held(task)
+        runs = state.says(task) in (*WORKING, *RESTING)
+        if not runs or grant is None or grant.processor != target.get(task):
+            away.append(task)
+    return f"{len(away)} of {len(model.tasks)} tasks do not run where they are to run: {some(away)}" if away else ""
 
 
 def follower_problem(workers: Iterable[SetProcessor]) -> str:

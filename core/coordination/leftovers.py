@@ -4,8 +4,9 @@ A task that moves leaves its store on the disk. That is of use as long as the ta
 store that was not followed for half of the task log's `delete.retention.ms` is rebuilt anyway, unless the log has stood still. That is 12
 hours, unless the topic was changed. So by default a store is kept for 12 hours; after that it only takes space.
 
-Promises: a task that runs here, that is to run here, that moves, that restores, or that no worker runs has left nothing behind. The stream
-may be behind, so it does not say whether a store is in use: its lock on the disk decides (`agents.state.leftovers`).
+Promises: a task that runs here, that is to run here, that moves or is prepared to, whose standby this worker is, that restores, or that no
+worker runs has left nothing behind. The stream may be behind, so it does not say whether a store is in use: its lock on the disk decides
+(`agents.state.leftovers`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def left_behind(state: JobState, processor: str) -> dict[str, int]:
     for grant in state.grants():
         task, held = grant.task, state.held(grant.task)
         stays = held is not None and held.processor != processor and model.wanted.get(task) == held.processor
-        if stays and state.says(task) == TaskState.RUNNING and task in logs:
+        followed = task in model.preparing or model.standby.get(task) == processor
+        if stays and not followed and state.says(task) == TaskState.RUNNING and task in logs:
             found[task] = logs[task]
     return found
 

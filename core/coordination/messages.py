@@ -54,6 +54,8 @@ class RunState(StrEnum):
 
 LIVE = frozenset({RunState.RUNNING, RunState.DRAINING, RunState.ENDING, RunState.STOPPING})
 CLOSED = frozenset({RunState.DRAINED, RunState.ENDED, RunState.STOPPED})
+OVER = CLOSED - {RunState.STOPPED}
+"""Behind these, the next worker begins another run."""
 
 
 class ProcessorState(StrEnum):
@@ -134,6 +136,20 @@ class SeekRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class UnparkRequest:
+    """An accepted request about parked records of one task. It stays in the run until the task has carried it out, or refused it."""
+
+    id: str
+    """What the task remembers in its checkpoint."""
+    request: str
+    task: str
+    what: str
+    number: int | None = None
+    upto: int | None = None
+    """See `orders.Unpark`."""
+
+
+@dataclass(frozen=True, slots=True)
 class SetRun:
     """The run of the job; there is one at a time. Written by the leader."""
 
@@ -173,6 +189,11 @@ class SetRun:
     """Why a bounded run has stopped by itself: tasks have given up, and nothing else can move. The next worker continues it."""
     overrides: Mapping[str, Any] = field(default_factory=_empty)
     """The overrides of settings that change only between runs, as of the start of this one. They do not change while it lasts."""
+    unparks: tuple[UnparkRequest, ...] = ()
+    joined: tuple[str, ...] = ()
+    """The topics that have come since this run began, match a pattern of the job, and are read in it, oldest first."""
+    unjoined: Mapping[str, str] = field(default_factory=_empty)
+    """The topics that have come and match, but are not read in this run, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +217,12 @@ class SetProcessor:
     """`--bounded`: it begins another run when the last one has ended."""
     since_ms: int = 0
     """When the supervisor of this process began, by its wall clock; 0 without one."""
+    follows: bool = False
+    """Whether it can follow the log of a task that another worker runs. Versions that cannot do not say so."""
+    prepared: Mapping[str, int] = field(default_factory=_empty)
+    """The tasks whose log it follows, because it is to run them, and of which it lacks little; each with the grant of its holder."""
+    widens: bool = False
+    """Whether it can run a task that reads topics which have joined the run. Versions that cannot do not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +292,7 @@ class SetTaskState:
     state: TaskState
     why: str = ""
     applied: tuple[str, ...] = ()
-    """The seeks (`SeekRequest.id`) whose effect is in the task's checkpoint."""
+    """The seeks (`SeekRequest.id`, `UnparkRequest.id`) whose effect is in the task's checkpoint."""
     still: bool = False
     """The task does not move by itself: it has given up for good, or has read everything and waits for others. Reported only in a bounded
     run in which a task has failed.

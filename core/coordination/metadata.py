@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ..errors import DataError
+from ..graph.model import JobModel
 from ..names import natural
 from ..settings import offer, parse
 from . import messages as c
@@ -181,7 +182,8 @@ def _locality(state: JobState) -> Values:
 
 def _assignments(state: JobState) -> Values:
     """Every task of the model, and every task that ever had a grant."""
-    wanted: Mapping[str, str] = {} if state.model is None else state.model.wanted
+    model = JobModel() if state.model is None else state.model
+    wanted, preparing = model.wanted, model.preparing
     found: Values = {}
     for name in sorted({*wanted, *(grant.task for grant in state.grants())}, key=natural):
         grant, said = state.held(name), state.task_state(name)
@@ -189,6 +191,8 @@ def _assignments(state: JobState) -> Values:
             "task": name,
             "worker": grant.processor if grant is not None else None,
             "wanted": wanted.get(name),
+            "preparing": preparing[name].processor if name in preparing and preparing[name].under_way else None,
+            "standby": state.standby(name),
             "grant": grant.grant if grant is not None else None,
             "said": said.state if said is not None else None,
             "why": said.why if said is not None else "",

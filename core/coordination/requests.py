@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ..errors import DataError, SettingError
-from ..orders import HERE, SKIP, Goal, skips
+from ..orders import HERE, LEAVE_OUT, RELEASE, SKIP, Goal, skips
 from ..settings import SECRET_REMEDY, secret_problem
 from .messages import MAX_COUNT, MAX_SETTING, AnswerState, SetAnswer, SetRequest
 from .state import FINAL
@@ -24,11 +24,18 @@ from .wire import encode
 
 START, STOP, PAUSE, RESUME, DRAIN = "start", "stop", "pause", "resume", "drain"
 SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW = "seek", "move", "set-config", "unset-config", "withdraw"
-VERBS = (START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW)
+RELEASE_PARKED, SKIP_PARKED = "release-parked", "skip-parked"
+UNPARKING = {RELEASE_PARKED: RELEASE, SKIP_PARKED: LEAVE_OUT}
+"""By verb, what tasks do with their parked records."""
+VERBS = (
+    START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW, RELEASE_PARKED, SKIP_PARKED,
+)  # fmt: skip
 
 MAX_BYTES = 65_536
 """The largest request, in bytes: the messages that its effects need must fit, too."""
 MAX_RUN_ID = 200
+MAX_PICKS = 100
+"""How many keys of one task a request about parked records may name: a task remembers the last requests that it has carried out."""
 
 DEFAULT_MODE = "default"
 DRAIN_MODES = (DEFAULT_MODE,)
@@ -45,6 +52,8 @@ _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     MOVE: (frozenset({"task", "to"}), frozenset()),
     SET_CONFIG: (frozenset({"setting", "value"}), frozenset()),
     UNSET_CONFIG: (frozenset({"setting"}), frozenset()),
+    RELEASE_PARKED: (frozenset({"tasks"}), frozenset()),
+    SKIP_PARKED: (frozenset({"tasks"}), frozenset()),
 }
 """Verb → its required arguments, and its optional ones."""
 
@@ -107,6 +116,31 @@ def _are_ends(upto: Any) -> bool:
         if not all(_is_count(end) for end in cast("list[Any]", ends)):
             return False
     return True
+
+
+def parked_picks(tasks: Any) -> dict[str, list[tuple[int | None, int | None]]] | None:
+    """By task, which of its parked records a request is about: for each key the number of one of its records (None: every key), and the
+    greatest number that may be left out (None: any). None for anything else.
+
+    >>> parked_picks({"Partition 0": [[7, 9]]}), parked_picks({"Partition 0": [[None, None]]}), parked_picks({"Partition 0": []})
+    ({'Partition 0': [(7, 9)]}, {'Partition 0': [(None, None)]}, None)
+    """
+    if not isinstance(tasks, Mapping) or not tasks:
+        return None
+    found: dict[str, list[tuple[int | None, int | None]]] = {}
+    for task, picks in cast("Mapping[Any, Any]", tasks).items():
+        if not isinstance(task, str) or not isinstance(picks, list | tuple):
+            return None
+        if not 0 < len(cast("list[Any]", picks)) <= MAX_PICKS:
+            return None
+        for pick in cast("list[Any]", picks):
+            if not isinstance(pick, list | tuple) or len(cast("list[Any]", pick)) != 2:
+                return None
+            number, upto = cast("list[Any]", pick)
+            if not all(one is None or _is_count(one) for one in (number, upto)):
+                return None
+            found.setdefault(task, []).append((number, upto))
+    return found
 
 
 def _is_count(value: Any) -> bool:
@@ -173,6 +207,8 @@ def problem(request: SetRequest) -> str:
             return "'positions' of seek must hold the offset of each partition, or null where there is none yet"
         if not isinstance(request.arguments.get("reopens", False), bool):
             return "'reopens' of seek must be true or false"
+    if request.verb in UNPARKING and parked_picks(request.arguments["tasks"]) is None:
+        return f"'tasks' of {request.verb} must hold, for each task, 1 to {MAX_PICKS} pairs of numbers of its parked records"
     if request.verb == SET_CONFIG:
         value = request.arguments["value"]
         if not isinstance(value, str | int | float) or (isinstance(value, str) and len(value) > MAX_SETTING):

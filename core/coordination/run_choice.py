@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ..graph.fingerprint import differences
 from ..graph.schema import STATE_PARTS
-from .messages import RunState, SetProcessor, SetRun
+from .messages import ProcessorState, RunState, SetProcessor, SetRun
 from .state import JobState
 
 IMMUTABLE_PARTS = "setting:"
@@ -23,6 +23,23 @@ def fits(run: SetRun, worker: SetProcessor) -> bool:
     False
     """
     return dict(worker.fingerprint) == dict(run.fingerprint) and worker.run_id in ("", run.run_id)
+
+
+def reads_joined(run: SetRun, worker: SetProcessor) -> bool:
+    """Whether this worker can run every task of this run: an older version reads no topic that has joined it, and fails where it should.
+
+    >>> old = SetProcessor("p", "000001-a", "x", "here", "joined")
+    >>> reads_joined(SetRun("r1", "d", "running", "u", joined=("orders-it",)), old)
+    False
+    """
+    return worker.widens or not run.joined
+
+
+def too_old(state: JobState) -> list[SetProcessor]:
+    """The workers that are there and get no tasks of the run, for they cannot read what has joined it."""
+    run = state.run
+    here = [state.recorded(member.processor)[member.incarnation] for member in state.members()]
+    return [one for one in here if run and one.state == ProcessorState.JOINED and not reads_joined(run, one)]
 
 
 def ran(run: SetRun, worker: SetProcessor) -> bool:

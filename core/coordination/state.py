@@ -313,6 +313,18 @@ class JobState:
                 return member.location
         return grant.last_location or None
 
+    def standby(self, task: str) -> str | None:
+        """Who follows the log of the task all the time; None if no one does, as while the run does not run."""
+        run, model = self.run, self.model
+        if (
+            run is None
+            or model is None
+            or run.state != c.RunState.RUNNING
+            or not model.is_of(run.run_id, run.deployment)
+        ):
+            return None
+        return model.standby.get(task)
+
     def failed(self) -> dict[str, str]:
         """The tasks that have given up, with the reason."""
         found: dict[str, str] = {}

@@ -25,7 +25,7 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 from ..errors import DataError, DeclarationError
 from ..graph.model import from_value, to_value
 from ..names import incarnation_order
-from ..orders import NO_POSITION, REPORTED, TaskState
+from ..orders import NO_POSITION, REPORTED, UNPARKS, TaskState
 from .messages import (
     KEYS,
     MAX_COUNT,
@@ -57,6 +57,7 @@ from .messages import (
     SetRun,
     SetTaskState,
     Stamp,
+    UnparkRequest,
     key_of,
     unlawful,
 )
@@ -181,6 +182,13 @@ def _seek(value: Any) -> SeekRequest:
     )
 
 
+def _unpark(value: Any) -> UnparkRequest:
+    id_, request, task, what, number, upto = _list(_anything)(value)
+    if what not in UNPARKS:
+        raise ValueError(f"{what!r:.80} is none of {', '.join(UNPARKS)}")
+    return UnparkRequest(_text(id_), _text(request), _text(task), what, _maybe(_count)(number), _maybe(_count)(upto))
+
+
 def _letter(value: Any) -> LetterMark:
     stream, partition, first, upto, row, deaths, what, topic, *rows = _list(_anything)(value)
     numbers = _count(partition), _count(first), _count(upto), _number(row), _count(deaths)
@@ -202,12 +210,12 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
         "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
         "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
         "reads": _map(_list(_text)), "goes_on": _flag, "reopens": _flag, "drain_by": _text, "failed": _text,
-        "overrides": _facts,
+        "overrides": _facts, "unparks": _list(_unpark), "joined": _list(_text), "unjoined": _texts,
     },
     SetProcessor: {
         "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(ProcessorState),
         "deployment": _text, "run_id": _text, "url": _text, "pid": _count, "version": _text, "fingerprint": _texts,
-        "bounded": _flag, "since_ms": _count,
+        "bounded": _flag, "since_ms": _count, "follows": _flag, "prepared": _map(_count), "widens": _flag,
     },
     SetMember: {"processor": _text, "incarnation": _incarnation, "location": _text, "dismissed": _text},
     SetLeader: {"term": _count, "processor": _text, "process": _text, "job": _text},
@@ -217,7 +225,7 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
     },
     SetFence: {"processor": _text, "incarnation": _incarnation},
     SetTaskState: {
-        "task": _text, "grant": _count, "state": _one_of(TaskState, *REPORTED), "why": _text,
+        "task": _text, "grant": _count, "state": _one_of(TaskState, *REPORTED, TaskState.RELEASING), "why": _text,
         "applied": _list(_text), "refused": _texts, "still": _flag,
         "unproven": _flag,
     },
@@ -239,7 +247,8 @@ _DEFAULTS = {
 _LEFT_OUT = frozenset(
     {
         "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "reopens", "failed", "bounded", "still", "drain_by",
-        "overrides", "since_ms", "died", "unproven",
+        "overrides", "since_ms", "died", "unproven", "follows", "prepared", "unparks",
+        "joined", "unjoined", "widens",
     }
 )  # fmt: skip
 """Fields that are not written while they are empty, so a message that does not need them is encoded without them."""
@@ -343,6 +352,13 @@ def _read_value(key: Key, value: bytes) -> tuple[Message, Stamp]:
             _count(number)
         if model.wanted.keys() != model.tasks.keys() or not set(model.wanted.values()) <= set(model.processors):
             raise ValueError("a model places each of its tasks, and no other, on a processor that it names")
+        ahead = model.preparing
+        followed = {*ahead, *model.standby}
+        following = {*(one.processor for one in ahead.values()), *model.standby.values()}
+        if not followed <= model.tasks.keys() or not following <= set(model.processors):
+            raise ValueError("a model prepares only tasks of its own, on processors that it names")
+        for one in ahead.values():
+            _count(one.grant)
         return SetJobModel(model), stamp
     form, defaults = FORMS[cls], _DEFAULTS[cls]
     given: dict[str, Any] = dict(zip(KEYS[cls][1], key[1], strict=True))
@@ -372,7 +388,7 @@ def _sane(run: SetRun) -> None:
 
 def _plain(value: Any) -> Any:
     """Tuples become lists, sets become sorted lists, maps are sorted, changes and seeks become lists of their fields."""
-    if isinstance(value, Change | SeekRequest):
+    if isinstance(value, Change | SeekRequest | UnparkRequest):
         return [_plain(getattr(value, f.name)) for f in fields(value)]
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value)

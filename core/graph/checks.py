@@ -17,6 +17,8 @@ from ..errors import DeclarationError
 from .graph import KEYED, SHARE, TIMER, Graph, Stage
 from .updates import check_events
 
+FUNCTION = "function "
+"""How the text of a key begins that is made by a function."""
 REKEYED = object()
 """The key of records that were rekeyed without a shuffle: records with equal keys may be in different tasks."""
 
@@ -38,8 +40,11 @@ def validate(graph: Graph) -> None:
 
 
 def meets_by_key(graph: Graph, stage: Stage) -> bool:
-    """Whether the stage is correct only if equal keys of all its inputs are in one task. A broadcast side is in every task anyway."""
-    return stage.verb in KEYED and not (
+    """Whether the stage is correct only if equal keys of all its inputs are in one task. A broadcast side is in every task anyway, and who
+    keeps a copy of a table reads all partitions."""
+    if stage.verb == "table" and graph.sources(stage.name) <= graph.copied:
+        return False
+    return (stage.verb in KEYED or stage.meets) and not (
         stage.verb == "join" and any(_physical(graph, read) <= graph.broadcast for read in stage.reads)
     )
 
@@ -192,10 +197,12 @@ def _join(graph: Graph, stage: Stage) -> None:
             f"the join '{stage.name}' has {len(stage.reads)} sides", remedy="join two at a time: a.join(b).join(c)"
         )
     left, right = (_physical(graph, read) for read in stage.reads)
-    if same := sorted(left & right):
+    same = sorted(left & right)
+    if same and not _is_summed_up(graph, stage.reads[1], frozenset(same)):
         raise DeclarationError(
             f"the join '{stage.name}' joins '{same[0]}' with itself",
-            remedy="keep what you need from the stream in a table, or send one side through repartition(…)",
+            remedy="a function with a table of the app reads what came before (docs/tables.md); or join the stream with a table of its "
+            "aggregate, or send one side through repartition(…)",
         )
     if len(stage.on) not in (0, 2):
         raise DeclarationError(
@@ -211,7 +218,7 @@ def _join(graph: Graph, stage: Stage) -> None:
             said = f"is keyed by {_listed(named)}" if named else "is not known to be keyed by it"
             raise DeclarationError(
                 f"the join '{stage.name}' is on '{on}', but '{read}' {said}",
-                remedy=f'put .repartition("{on}") before the join, or say app.input(…, key="{on}") if the topic is partitioned by it',
+                remedy=_keyed_by(on, table=stage.on[1] is None),
             )
         keys += sorted(named)
     if not any(stage.on) and len(keys) == 2 and keys[0] != keys[1]:
@@ -225,17 +232,20 @@ def _join(graph: Graph, stage: Stage) -> None:
 
 def _one_key(graph: Graph, stage: Stage) -> None:
     """Keyed state needs equal keys in one task: merged streams must have the same key, and no key may be changed without a shuffle."""
+    otherwise = ', or say order="any" if it does not matter which row of a key comes last' if stage.meets else ""
     for read in stage.reads:
         keys = keys_of(graph, read)
         if REKEYED in keys:
+            keeps = "replaces rows" if stage.meets else "keeps state"
             raise DeclarationError(
-                f"'{stage.name}' ({stage.verb}) keeps state by a key that rekey changed without a shuffle",
-                remedy="use .repartition(…) instead of .rekey(…); rekey alone is only for streams that go directly to an output",
+                f"'{stage.name}' ({stage.verb}) {keeps} by a key that rekey changed without a shuffle",
+                remedy="use .repartition(…) instead of .rekey(…); rekey alone is only for streams that go directly to an output"
+                + otherwise,
             )
         if len(keys) > 1:
             raise DeclarationError(
                 f"'{stage.name}' ({stage.verb}) reads a merge of streams with different keys: {_listed(map(_said, keys))}",
-                remedy="repartition them by the same field before the merge",
+                remedy=f"repartition them by the same field before the merge{otherwise}",
             )
 
 
@@ -293,6 +303,32 @@ def _physical(graph: Graph, name: str) -> frozenset[str]:
     """The streams that feed one side of a join."""
     stage = graph.stage.get(name)
     return frozenset(stage.writes) if stage is not None and stage.shuffles else graph.sources(name)
+
+
+def _keyed_by(on: str, *, table: bool) -> str:
+    """How a stream is brought to the key of a join."""
+    if on.startswith(FUNCTION):
+        found = "put .repartition(fn) by that function before the join, which then needs no on="
+    else:
+        found = f'put .repartition("{on}") before the join, or say app.input(…, key="{on}") if the topic is partitioned by it'
+    return f"{found}; or keep the whole table in every task: .table(…, broadcast=True)" if table else found
+
+
+def _is_summed_up(graph: Graph, table: str, streams: frozenset[str]) -> bool:
+    """Whether this is a table, and what comes to it from these streams is the result of an aggregate or a window: other records than
+    theirs."""
+    if table not in graph.stage or graph.stage[table].verb != "table":
+        return False
+    ahead, seen = list(graph.stage[table].reads), set[str]()
+    while ahead:
+        name = ahead.pop()
+        if name in streams:
+            return False
+        one = graph.stage.get(name)
+        if one is not None and name not in seen and one.verb not in ("agg", "window"):
+            seen.add(name)
+            ahead += one.reads
+    return True
 
 
 def _said(key: object) -> str:

@@ -32,10 +32,12 @@ ACTOR = "actor"
 """The verb that may stop reading by itself."""
 TIMER = "timer"
 """The verb that reads nothing: the clock calls it, in one task."""
-KEYED = frozenset({"agg", "join", "table", "window"})
+KEYED = frozenset({"agg", "dedupe", "join", "table", "window"})
 """Verbs with state per key: equal keys of what they read must be in the same task."""
 
 T = TypeVar("T")
+_UNSAID = {"unsaid": True}
+"""Of a field that is no part of a fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,9 @@ class Input:
     broadcast: bool = False
     bootstrap: bool = False
     """No other input is read until this one has been read to the end that it had at start."""
+    copied: bool = field(default=False, metadata=_UNSAID)
+    """Each worker follows it for the copies of tables that it keeps, and no task reads it. Versions that have a copy in each task take part
+    in the same runs, so this is no part of what must be the same in all workers."""
     priority: int = 0
     start: str | int = "oldest"
     """`oldest`, `newest`, or a time in ms."""
@@ -94,6 +99,10 @@ class Stage:
     stateful: bool = False
     updates: bool = False
     """Whether it emits updates: each is the newest value of its key, and replaces the previous one."""
+    meets: bool = False
+    """Whether equal keys of what it reads must be in the same task, although it has no state per key: its target has it."""
+    takes_updates: bool = False
+    """Whether updates may come in where other stages of its verb need events: what it does with a row replaces the one before."""
     arguments: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -211,6 +220,12 @@ class Graph:
         """Streams of which every task reads every partition."""
         wide = {one.stream for one in self.inputs if one.broadcast}
         return frozenset(wide | {stream for stream, stage in self.writer.items() if stage.verb == "broadcast"})
+
+    @cached_property
+    def copied(self) -> frozenset[str]:
+        """Inputs that workers follow for copies of tables. The model names them with every task, for versions that read them there; a task
+        of this version has no part in them."""
+        return frozenset(one.stream for one in self.inputs if one.copied)
 
     @cached_property
     def bootstrap(self) -> frozenset[str]:
@@ -354,10 +369,12 @@ class Graph:
 
 
 def plain(one: Input | Stage) -> dict[str, Any]:
-    """A part of a graph as plain values, without fields that have their default."""
+    """A part of a graph as plain values, without fields that have their default, or that no fingerprint covers."""
     bare = Stage("", "", ()) if isinstance(one, Stage) else Input("")
     return {
-        f.name: _lists(getattr(one, f.name)) for f in fields(one) if getattr(one, f.name) != getattr(bare, f.name, None)
+        f.name: _lists(getattr(one, f.name))
+        for f in fields(one)
+        if getattr(one, f.name) != getattr(bare, f.name, None) and "unsaid" not in f.metadata
     }
 
 

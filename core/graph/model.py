@@ -7,7 +7,8 @@ Promises:
 
 - a model is an immutable value, and survives a round trip through `to_value` and `from_value`;
 - the epoch of a producer set rises exactly when the set changes, never when a task moves;
-- partition counts are those of the model, never those of a client's metadata.
+- partition counts are those of the model, never those of a client's metadata;
+- a task that is prepared elsewhere stays with its owner until the leader writes a model in which it is wanted there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,26 @@ from ..orders import ProducerSet
 from .grouping import counts
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
+PUT_OFF = 0
+"""Stands for the grant of a preparation while the run is stopped, until the task works again. Grants count from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A task that is about to move: `processor` follows its log while the holder of `grant` still runs it. Of no effect under another
+    grant. A preparation that is put off is of no grant: the task is still to move there, and no one follows its log.
+
+    >>> Preparation("p1", 3).under_way, Preparation("p1", PUT_OFF).under_way
+    (True, False)
+    """
+
+    processor: str
+    grant: int
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the next owner follows the log now."""
+        return self.grant != PUT_OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +71,17 @@ class JobModel:
     """Stream that the job shares with other jobs → its number of partitions. (`streams` are those that the job reads.)"""
     former: tuple[str, ...] = ()
     """Streams that earlier versions of the job wrote between their stages, and this one does not. They are the job's own, too."""
+    preparing: Mapping[str, Preparation] = field(default_factory=lambda: _EMPTY)
+    """Task → where it will move once its next owner has prepared. Older versions ignore it, and lose it when they write a model."""
+    standby: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    """Task → the processor that follows its log all the time (`standby=1`). Older versions ignore it, and lose it like `preparing`."""
+    placer: str = ""
+    """The placement of the user's own that has placed the tasks, by its name; empty for ours. Older versions ignore it, and lose it."""
+
+    @property
+    def target(self) -> dict[str, str]:
+        """Task → the processor that should run it in the end: that where it is prepared, if there is one."""
+        return {**self.wanted, **{task: one.processor for task, one in self.preparing.items()}}
 
     @property
     def widths(self) -> dict[str, int]:
@@ -79,8 +111,9 @@ class JobModel:
         return tuple(sorted({*self.former, *own} - {*written}))
 
     def placement(self) -> dict[str, tuple[str, ...]]:
-        """Processor → its tasks, in the form that a placement returns."""
-        return {processor: self.tasks_of(processor) for processor in self.processors}
+        """Processor → the tasks that it should run in the end, in the form that a placement returns."""
+        target = self.target
+        return {one: tuple(task for task in self.wanted if target[task] == one) for one in self.processors}
 
 
 def producer_sets(
@@ -122,6 +155,13 @@ def to_value(model: JobModel) -> dict[str, Any]:
         "producers": {s: [p.epoch, sorted(p.tasks)] for s, p in sorted(model.producers.items())},
         "shared": dict(model.shared),
         **({"former": list(model.former)} if model.former else {}),
+        **(
+            {"preparing": {task: [one.processor, one.grant] for task, one in sorted(model.preparing.items())}}
+            if model.preparing
+            else {}
+        ),
+        **({"standby": {task: model.standby[task] for task in sorted(model.standby)}} if model.standby else {}),
+        **({"placer": model.placer} if model.placer else {}),
     }
 
 
@@ -148,6 +188,14 @@ def from_value(term: int, value: Mapping[str, Any]) -> JobModel:
         ),
         shared=MappingProxyType({_text(stream): _count(width) for stream, width in _map(value["shared"]).items()}),
         former=tuple(_text(stream) for stream in value.get("former", ())),
+        preparing=MappingProxyType(
+            {
+                _text(task): Preparation(_text(processor), _count(grant))
+                for task, (processor, grant) in _map(value.get("preparing", {})).items()
+            }
+        ),
+        standby=MappingProxyType({_text(task): _text(p) for task, p in _map(value.get("standby", {})).items()}),
+        placer=_text(value.get("placer", "")),
     )
 
 

@@ -55,6 +55,10 @@ def resolve(
     inputs = {stream: partition_counts[stream] for stream in graph.input}
     for one in graph.inputs:
         _check_ends(one, inputs[one.stream])
+    if (
+        before and graph.copied
+    ):  # no position of a task depends on their partitions: such a topic may be made again with fewer
+        before = {task: tuple(at for at in owned if at.stream not in graph.copied) for task, owned in before.items()}
     had = counts(before) if before else {}
     partitions = dict(sorted((inputs | widths_of(graph, inputs, had)).items()))
     gathered = {stream: stage.name for stream, stage in sorted(graph.writer.items()) if stage.verb == "gather"}
@@ -181,6 +185,8 @@ def _meets(graph: Graph, stage: Stage, partitions: Mapping[str, int], tasks: Gro
             remedy = "set grouper to 'partition' or 'all'"
         if stage.verb == "join":
             remedy += ", or keep a copy of the table in every task: .table(…, broadcast=True)"
+        if stage.meets:
+            remedy += ', or order="any" if it does not matter which row of a key comes last'
         raise DeclarationError(
             f"'{stage.name}' ({stage.verb}) needs {_and(streams)} partitioned alike, but {why}", remedy=remedy
         )

@@ -2,7 +2,8 @@
 
 An *event* says that something has happened. An *update* is the newest value of its key and replaces the previous one: a running `agg`
 emits updates, and so does a window before it closes. A stage that counts, collects or pairs rows would count each update as one more row,
-and 1, 2, 3 would add up to 6. There are no retractions, so this is refused, unless `as-events` says that it is intended.
+and 1, 2, 3 would add up to 6. There are no retractions, so this is refused, unless `as-events` says that it is intended. A sink that
+replaces the row of a key takes updates of this key as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from ..errors import DeclarationError
 from .graph import Graph, Stage
 
-NEEDS_EVENTS = frozenset({"agg", "window", "batch", "share"})
+NEEDS_EVENTS = frozenset({"agg", "dedupe", "window", "batch", "share"})
 """Verbs that treat each row as an event; so does a join of two streams. The readers of a shared stream do not know what wrote it."""
 GIVES_EVENTS = frozenset({"as-events", "table", "actor", "agent"})
 """Verbs that never emit updates, whatever they read: the user says so, nothing comes out, or user code makes the output."""
@@ -27,6 +28,8 @@ def check_events(graph: Graph, stage: Stage) -> None:
     events = [read for read in stage.reads if not updates_of(graph, read)]
     if stage.verb == "merge" and events:
         what = f"'{stage.name}' (merge) mixes the events of {_listed(events)} with updates of {whose}"
+    elif stage.takes_updates:
+        return
     elif stage.verb in NEEDS_EVENTS or (stage.verb == "join" and not _joins_table(graph, stage)):
         what = f"'{stage.name}' ({stage.verb}) would take each update of {whose} for one more row"
     else:
@@ -34,7 +37,8 @@ def check_events(graph: Graph, stage: Stage) -> None:
     raise DeclarationError(
         what,
         remedy="use the rows that the updates are made of, or keep the updates in a table and join with it; "
-        "if each update is to count as a row of its own, say so with .as_events()",
+        "if each update is to count as a row of its own, say so with .as_events()"
+        + ("; .to_sql(…, key=…) takes updates by their key" if stage.verb == "batch" else ""),
     )
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..machine import Level, Tick
 from ..names import StreamPartition
-from ..orders import Abandon, Release, Report, RunChanged, Seek, Start
+from ..orders import Abandon, Errand, Release, Report, RunChanged, Seek, Start, Unpark
 
 if TYPE_CHECKING:
     from ..progress.frames import ControlFrame
@@ -268,6 +268,8 @@ class StepDone:
     """The results that the steps owe after this."""
     seen: tuple[tuple[StreamPartition, int], ...] = ()
     """The greatest event times of records that this task's positions have passed unread, now that others have read them for it."""
+    refused: str = ""
+    """Why a step of the kind `orders.UNPARK` has changed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +324,7 @@ class Broken:
 
 
 TaskEvent = (
-    Start | RunChanged | Release | Abandon | Seek | Tick | SettingsChanged
+    Start | RunChanged | Release | Abandon | Seek | Unpark | Tick | SettingsChanged
     | StoreOpened | StoreBroken | LogEnds | StoreWiped | RestoreProgress | Restored | OffsetsResolved | StoreClosed
     | ChunkTaken | ChunkDone | ChunkDropped | WorkFailed | PositionMoved | ControlAtHead | AtEnd | NotAtEnd | NotAnswered
     | Lost | Identified | Lag | FetchStopped
@@ -497,9 +499,11 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class BeginAgain:
-    """The task has failed, but a seek moves it to another position: drop it, and start it once more under its grant, with these seeks."""
+    """The task has failed, but a seek moves it to another position, or parked records are to leave: drop it, and start it once more under
+    its grant, with these orders.
+    """
 
-    seeks: tuple[Seek, ...]
+    seeks: tuple[Errand, ...]
 
 
 IGNORED = "ignored-"

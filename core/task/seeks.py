@@ -20,20 +20,34 @@ Every seek that a task received has one outcome:
 A skip is a seek that leaves out one record and moves no position. It is applied when the task has passed the record without it, in that
 checkpoint; it is refused for a record that the task has passed already. It survives failures of the task, since a frame may hold more rows
 on which it fails, each with a skip of its own. A seek of the partition to a position replaces it.
+
+An order to release or to leave out parked records (`Unpark`) has the same outcomes. It is carried out as a letter of its own (see
+`letters`), because operators keep those records; the checkpoint of that letter remembers it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from ..names import StreamPartition
-from ..orders import HERE, NO_POSITION, Seek, SeekApplied, skips
+from ..orders import HERE, NO_POSITION, UNPARK, Errand, Seek, SeekApplied, Unpark, skips
 from .completion import Completion
 from .inputs import Inputs
 from .ledger import Ledger
+from .letters import Letters
 from .plan import FOREIGN, INTERMEDIATE
-from .protocol import Bounds, Lost, ResolveOffsets, SeekConsumer, SendReport, SkipRecord, TaskInstruction, TaskNote
+from .protocol import (
+    Bounds,
+    Lost,
+    ResolveOffsets,
+    SeekConsumer,
+    SendReport,
+    SkipRecord,
+    TaskInstruction,
+    TaskNote,
+    WorkDue,
+)
 from .stored.checkpoint import MAX_APPLIED
 from .work import Work
 
@@ -41,13 +55,16 @@ from .work import Work
 class Seeks:
     """The seeks and lost positions of one task that are not settled yet."""
 
-    def __init__(self, inputs: Inputs, ledger: Ledger, work: Work, completion: Completion) -> None:
+    def __init__(self, inputs: Inputs, ledger: Ledger, work: Work, completion: Completion, letters: Letters) -> None:
         self.task = inputs.plan.task
         self.inputs, self.ledger, self.work, self.completion = inputs, ledger, work, completion
-        self.early: list[Seek] = []
+        self.letters = letters
+        self.early: list[Errand] = []
         """Seeks that came while restoring."""
-        self.late: list[Seek] = []
+        self.late: list[Errand] = []
         """Seeks that came while the task was stopped."""
+        self.unparks: dict[str, Unpark] = {}
+        """By the keys of their letters: what is to be done with parked records."""
         self._first: list[str] = []
         """The requests with which this task has started."""
         self._before_drain: set[StreamPartition] = set()
@@ -68,7 +85,7 @@ class Seeks:
 
     def before_drain(self, sources: Iterable[StreamPartition]) -> set[StreamPartition]:
         """The task opens in a drain: returns the sources that drain only after the seeks that came while it was restored."""
-        sought = {StreamPartition(one.stream, one.partition) for one in self.early if not skips(one.to)}
+        sought = {StreamPartition(one.stream, one.partition) for one in self.early if _moves(one)}
         self._before_drain = sought & set(sources)
         return set(self._before_drain)
 
@@ -83,22 +100,45 @@ class Seeks:
         self._first = [order.request for order in early]
         said: list[TaskInstruction] = []
         for order in early:
+            if isinstance(order, Unpark):
+                said += self.unpark(order)
+                continue
             at = StreamPartition(order.stream, order.partition)
             first = self.seek(order)
             said += first if at in self.inputs.held else self._over(at, first)
         return said
 
-    def _unanswered(self) -> list[Seek]:
+    def unpark(self, order: Unpark) -> list[TaskInstruction]:
+        """Do something with parked records, as the next letter."""
+        if order.request in self.applied:
+            return self._if_applied(order)
+        if order.key not in self.unparks:
+            self.unparks[order.key] = order
+            self.letters.work.append(WorkDue(UNPARK, order.key))
+        return []
+
+    def unparked(self, key: str, refused: str) -> list[TaskInstruction]:
+        """The letter of an order to unpark is complete, or has changed nothing, for this reason."""
+        order = self.unparks.pop(key, None)
+        if order is None:
+            return []
+        if refused:
+            return [self.refused(order, refused)]
+        self._remember(self.ledger.touch(), order)
+        return self.ledger.request_commit(urgent=True)
+
+    def _unanswered(self) -> list[Errand]:
         """Remove and return the seeks that are neither applied nor refused, in the order in which they came."""
         waiting = [order for order, _ in self._ready.values() if order is not None]
-        seeks = [*self.early, *self._asked_seeks(), *waiting, *self._skips, *self.late]
+        seeks = [*self.early, *self._asked_seeks(), *waiting, *self._skips, *self.unparks.values(), *self.late]
         self.early, self.late = [], []
+        self.unparks.clear()
         self._skips.clear()
         self._asked.clear()
         self._ready.clear()
         return seeks
 
-    def too_late(self, order: Seek, state: str) -> list[TaskInstruction]:
+    def too_late(self, order: Errand, state: str) -> list[TaskInstruction]:
         """Answer a seek of a task that has drained or ended: as applied if it was, otherwise as refused."""
         if order.request in self.applied:
             return self._if_applied(order)
@@ -108,13 +148,13 @@ class Seeks:
         """Answer all seeks: the task has just drained or ended, or had done so before it was restarted."""
         return [said for order in self._unanswered() for said in self.too_late(order, state)]
 
-    def when_failed(self, why: str) -> tuple[list[TaskInstruction], tuple[Seek, ...]]:
+    def when_failed(self, why: str) -> tuple[list[TaskInstruction], tuple[Errand, ...]]:
         """The task has failed for good: returns the refusals, and the seeks with which it restarts."""
         why = f"the task failed before it was applied: {why}"
         seeks = self._unanswered()
         before = [order for order in seeks if order.request in self._first]
-        refused = [self.refused(order, why) for order in before if not skips(order.to)]
-        self.kept = tuple(order for order in before if skips(order.to))
+        self.kept = tuple(order for order in before if isinstance(order, Seek) and skips(order.to))
+        refused = [self.refused(order, why) for order in before if order not in self.kept]
         fresh = tuple(order for order in seeks if order.request not in self._first)
         return refused, (*self.kept, *fresh) if fresh else ()
 
@@ -171,7 +211,7 @@ class Seeks:
                 said.append(self.refused(order, why))
         return said
 
-    def _remember(self, made: int, order: Seek) -> None:
+    def _remember(self, made: int, order: Errand) -> None:
         """The next checkpoint contains the seek."""
         self.applied.append(order.request)
         del self.applied[:-MAX_APPLIED]
@@ -188,7 +228,7 @@ class Seeks:
             return ""
         return f"{at} has moved: it was expected at {expected}, and is now at {here}"
 
-    def _if_applied(self, order: Seek) -> list[TaskInstruction]:
+    def _if_applied(self, order: Errand) -> list[TaskInstruction]:
         """The answer to a seek that is in the checkpoint. While that is not durable, nothing: it is answered then."""
         done = order.request in self.applied and all(request != order.request for _, request in self._durable)
         return [SendReport(SeekApplied(self.task, order.request))] if done else []
@@ -214,7 +254,7 @@ class Seeks:
             del self._skips[one]
         return here
 
-    def refused(self, order: Seek, why: str) -> TaskInstruction:
+    def refused(self, order: Errand, why: str) -> TaskInstruction:
         """The final answer to a seek that is not carried out."""
         return SendReport(SeekApplied(self.task, order.request, why))
 
@@ -361,6 +401,11 @@ class Seeks:
 
     def _asked_seeks(self) -> list[Seek]:
         return [what for what in self._asked.values() if isinstance(what, Seek)]
+
+
+def _moves(order: Errand) -> TypeGuard[Seek]:
+    """Whether it moves a position."""
+    return isinstance(order, Seek) and not skips(order.to)
 
 
 def _skipped(order: Seek, at: StreamPartition) -> SkipRecord:

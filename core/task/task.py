@@ -33,7 +33,20 @@ from typing import ClassVar
 
 from ..machine import IGNORED, IllegalEvent, Machine, Now, Tick, rules
 from ..names import StreamPartition
-from ..orders import RESTING, Abandon, Release, RunChanged, RunView, Seek, Start, TaskReported, TaskState
+from ..orders import (
+    RESTING,
+    UNPARK,
+    Abandon,
+    Errand,
+    Release,
+    RunChanged,
+    RunView,
+    Seek,
+    Start,
+    TaskReported,
+    TaskState,
+    Unpark,
+)
 from ..progress.producers import HEARD
 from . import protocol as t
 from .announcer import Announcer
@@ -92,7 +105,7 @@ TABLE = rules(
         ((s.WAITING, s.RESTORING, s.RESTING), t.SettingsChanged, "", "used when it works", "note_settings"),
         (s.WAITING, Tick, IGNORED, "nothing to do"),
         (s.RESTORING, RunChanged, "", "applied when the task opens", "note_run"),
-        (s.RESTORING, Seek, "", "applied when the task opens", "note_seek"),
+        (s.RESTORING, (Seek, Unpark), "", "applied when the task opens", "note_seek"),
         (s.RESTORING, Tick, ("", s.FAILED), "an open transaction has blocked the log for too long", "look_at_log"),
         (s.RESTORING, STORE, "", "store and log"),
         (
@@ -108,6 +121,7 @@ TABLE = rules(
         (s.RESTORING, (*INTAKE, t.StoreClosed), IGNORED, "belongs to an earlier start"),
         (s.WORKING, RunChanged, "", "a pause, a drain, a newer epoch"),
         (s.WORKING, Seek, "", "applied between chunks"),
+        (s.WORKING, Unpark, "", "a letter of its own"),
         (s.WORKING, (Tick, t.SettingsChanged), "", "a retry is due, or an announcement; settings apply at once"),
         (s.WORKING, t.OffsetsResolved, "", "the offset of a seek, or for a position that is lost"),
         (s.WORKING, t.ChunkTaken, "", "the actor works"),
@@ -119,7 +133,7 @@ TABLE = rules(
         (s.WORKING, t.CommitBegins, "", "all complete chunks join the transaction, and what is newer is announced"),
         (s.WORKING, t.CommitDone, ("", s.RESTING), "durable; so is its end, perhaps"),
         (s.RESTING, RunChanged, "", "control messages are repeated when epochs change", "repeat_for_run"),
-        (s.RESTING, Seek, "", "refused: the task reads nothing more in this run", "refuse_seek"),
+        (s.RESTING, (Seek, Unpark), "", "refused: the task reads nothing more in this run", "refuse_seek"),
         (s.RESTING, Tick, "", "other jobs are notified again", "repeat"),
         (s.RESTING, t.CommitDone, "", "a repeated control message is durable", "note_durable"),
         (s.RESTING, (*INTAKE, *ACTOR, t.OffsetsResolved), IGNORED, "the task has reported its end"),
@@ -141,7 +155,13 @@ TABLE = rules(
         (s.RELEASING, t.ApplyFailed, LEAVES, "durable all the same", "leave_applied"),
         (s.RELEASING, t.Broken, LEAVES, "it leaves already", "leave_broken"),
         (LEAVING, Release, "", "already leaving; a failing task is released instead", "release_after_all"),
-        (LEAVING, Seek, "", "the next owner gets it again; a task that failed for good restarts with it", "keep_seek"),
+        (
+            LEAVING,
+            (Seek, Unpark),
+            "",
+            "the next owner gets it again; a task that failed for good restarts with it",
+            "keep_seek",
+        ),
         (s.CLOSING, t.StoreClosed, GONE, "the last step"),
         (s.RELEASING, t.StoreClosed, IGNORED, "it was not told to close yet"),
         (s.CLOSING, (*ACTOR, *COMMIT, t.ApplyFailed, t.Broken), IGNORED, "everything is durable"),
@@ -149,8 +169,8 @@ TABLE = rules(
         (LEAVING, (RunChanged, Tick, t.SettingsChanged), IGNORED, "no effect any more"),
         (ALIVE, t.CommitLost, (s.ABANDONED, s.FAILED), "the incarnation is over"),
         ((s.WAITING, *ALIVE, s.FAILED), Abandon, s.ABANDONED, "fenced or superseded: drop everything, write nothing"),
-        (s.FAILED, Seek, ("", s.ABANDONED), "it restarts after the record that it failed on", "begin_again"),
-        ((s.RELEASED, s.ABANDONED), (Release, Abandon, Seek), IGNORED, "already gone"),
+        (s.FAILED, (Seek, Unpark), ("", s.ABANDONED), "it restarts after the record that it failed on", "begin_again"),
+        ((s.RELEASED, s.ABANDONED), (Release, Abandon, Seek, Unpark), IGNORED, "already gone"),
         (GONE, (*FACTS, RunChanged, Tick, t.SettingsChanged), IGNORED, "too late"),
     ]
 )
@@ -184,7 +204,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.letters = Letters(self.inputs, self.time)
         self.announcer = Announcer(self.inputs, self.ledger, self.time)
         self.draining = Draining(self.inputs, self.work)
-        self.seeks = Seeks(self.inputs, self.ledger, self.work, self.completion)
+        self.seeks = Seeks(self.inputs, self.ledger, self.work, self.completion, self.letters)
         self.restoring = Restoring(self.inputs, self.ledger)
         self.pace = Pace()
         self.stillness = Stillness(plan.task, self.inputs, self.ledger, self.work, self.letters, self.pace)
@@ -242,6 +262,11 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state == TaskMode.RESTING:
             return self.completion.phase
         return TaskState.RELEASING if self.state == TaskMode.CLOSING else TaskState(self.state)
+
+    @property
+    def readable(self) -> bool:
+        """Whether its state is there and its own, to be read by others."""
+        return self.state in (TaskMode.WORKING, TaskMode.RESTING)
 
     def stale(self, event: TaskEvent) -> bool:
         """Whether it answers an order that was withdrawn, or replaced by a newer one."""
@@ -346,21 +371,25 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self._regate = True
         return self.seeks.seek(event) + self._settle(now)
 
-    def note_seek(self, event: Seek, now: Now) -> Out:
+    def on_Unpark(self, event: Unpark, now: Now) -> Out:
+        self._unsettled = True
+        return self.seeks.unpark(event) + self._moves_again() + self._settle(now)
+
+    def note_seek(self, event: Errand, now: Now) -> Out:
         """A seek before the task opens."""
         self.seeks.early.append(event)
         return []
 
-    def refuse_seek(self, event: Seek, now: Now) -> Out:
+    def refuse_seek(self, event: Errand, now: Now) -> Out:
         """A seek while it rests."""
         return self.seeks.too_late(event, self.phase)
 
-    def keep_seek(self, event: Seek, now: Now) -> Out:
+    def keep_seek(self, event: Errand, now: Now) -> Out:
         """A seek while it leaves."""
         self.seeks.late.append(event)
         return []
 
-    def begin_again(self, event: Seek, now: Now) -> Out:
+    def begin_again(self, event: Errand, now: Now) -> Out:
         """A seek after it has failed. What has failed at once was dropped, so only its next start can answer."""
         if self._dropped:
             return []
@@ -645,7 +674,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self.work.step, self.work.step_made = step, self.ledger.made
             return self.ledger.request_commit(urgent=True)
         self._unsettled = True
-        after = self._settle(now)
+        after = self._unparked(step, event) + self._settle(now)
         ends = (
             step.cause in (t.END, t.DRAIN) and self.work.step is None
         )  # else the next letter of the end shares its commit
@@ -653,8 +682,11 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def leave_after_step(self, event: t.StepDone, now: Now) -> Out:
         """Its last step is complete. If its letter needs more of them, the next owner begins with the letter."""
-        self._step_done(event, now)
-        return self._leave()
+        step = self._step_done(event, now)
+        return self._unparked(step, event) + self._leave()
+
+    def _unparked(self, step: t.RunStep, event: t.StepDone) -> Out:
+        return self.seeks.unparked(step.key, event.refused) if step.kind == UNPARK else []
 
     def _step_done(self, event: t.StepDone, now: Now) -> t.RunStep:
         step, self.work.step = self.work.step, None

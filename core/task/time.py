@@ -1,7 +1,8 @@
 """The time of a step and the time that it passes on, derived here and nowhere else; and how often time is delivered.
 
     a stream passes on   what the operators have heard of it; it holds nothing back once it has drained. From the moment a stream of the
-                         task drains, the steps receive no newer time except the maximal one
+                         task drains, the steps receive no newer time except the maximal one. If records of it are put aside and time waits
+                     for them (parked ones), it passes on at most their least time, but for the maximal one
     the time of a step   the least that its parents (streams, or steps of the same task) pass on. One that is idle is lifted to the others
                          (`lifts`); if all are idle, it does not advance; one that is away counts only if all are. A parent that has ended
                          counts with its last time until all have ended, unless it has left or brought no record in this run
@@ -124,7 +125,8 @@ class TaskTime:
         self.delivered: dict[str, int] = {}
         """By step, the time delivered to it."""
         self.owed: dict[str, int] = {}
-        """By step, the least timestamp of the results that it owes; a step that owes none is absent."""
+        """By step, the least timestamp of the results that it owes; by stream, that of the records that are put aside and that time waits
+        for. One that owes none is absent."""
         self._meets = [(one.name, one.parents) for one in inputs.plan.steps if len(one.parents) > 1]
         self._meets += [(f">{one.stream}", one.parents) for one in inputs.plan.outputs if len(one.parents) > 1]
         self._lifts = {name: {one: Lift() for one in parents} for name, parents in self._meets}
@@ -263,7 +265,10 @@ class TaskTime:
             if status != StreamPhase.DRAINED:
                 open_, progress = status == StreamPhase.OPEN, self.inputs.progress
                 away = open_ and progress.away(one.stream)
-                streams[one.stream] = Through(upto, open_ and progress.idle(one.stream), status, away)
+                aside = self.owed.get(one.stream)
+                idle = open_ and progress.idle(one.stream) and aside is None
+                ts = upto if upto == MAX_TIME else passed_on(upto, 0, aside)
+                streams[one.stream] = Through(ts, idle, status, away)
         return passing(self.inputs.plan.steps, streams, self.delivered, self.owed)
 
 

@@ -21,16 +21,18 @@ class JoinedSessions(NamedTuple):
     last: int
 
 
-def join(starts: Sequence[int], lasts: Sequence[int], time: int, gap: int) -> JoinedSessions:
-    """Which of its key's sessions a row joins; the sessions are sorted, and more than the gap apart.
+def join(starts: Sequence[int], lasts: Sequence[int], time: int, gap: int, until: int | None = None) -> JoinedSessions:
+    """Which of its key's sessions a row joins; the sessions are sorted, and more than the gap apart. `until`: so do rows from this time up
+    to that one, which are of one session.
 
     >>> join([0, 20], [5, 30], 12, 10), join([0, 20], [5, 30], 41, 10)
     (JoinedSessions(first=0, upto=2, start=0, last=30), JoinedSessions(first=2, upto=2, start=41, last=41))
     """
+    last = time if until is None else until
     upto = len(starts)
-    while upto and starts[upto - 1] - gap > time:
+    while upto and starts[upto - 1] - gap > last:
         upto -= 1
-    first, start, last = upto, time, time
+    first, start = upto, time
     while first and lasts[first - 1] + gap >= time:
         first -= 1
         start, last = min(start, starts[first]), max(last, lasts[first])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -39,6 +40,30 @@ def keep() -> None:
     with hg.testing.Driver(app) as driver:
         driver.send_all("orders", [Order("DE", 30.0), Order("IT", 30.0), Order("IT", 3.0)])
         assert [record.value["country"] for record in driver.read("others")] == ["IT"]
+
+
+def merge() -> None:
+    """ColumnStream.merge"""
+    app = hg.App("all")
+    web, shop = (
+        app.input(topic, serde=hg.json(Order)).columns().select("country", "amount") for topic in ("web", "shop")
+    )
+    web.merge(shop).to("orders")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send("web", Order("DE", 5.0))
+        driver.send("shop", Order("FR", 3.0))
+        assert [record.value["country"] for record in driver.read("orders")] == ["DE", "FR"]
+
+
+def dedupe() -> None:
+    """ColumnStream.dedupe"""
+    app = hg.App("sales")
+    app.input("orders", serde=hg.json(Order)).columns().repartition("country").dedupe().to("first-of-country")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 100.0), Order("DE", 5.0), Order("FR", 5.0)])
+        assert sorted(record.value["country"] for record in driver.read("first-of-country")) == ["DE", "FR"]
 
 
 def branch() -> None:
@@ -360,6 +385,12 @@ def coalesce() -> None:
         "Eve",
         "guest",
     ]
+
+
+def digits() -> None:
+    """Digits"""
+    Priced = msgspec.defstruct("Priced", [("price", Annotated[Decimal, hg.Digits(12, 2)])])
+    assert computed(hg.col("price") * 3, {"price": "0.10"}, {"price": 2}, kind=Priced) == ["0.30", "6.00"]
 
 
 def computed(expression: hg.Expression, *orders: Any, kind: Any = Order) -> list[Any]:

@@ -52,7 +52,7 @@ def to_files() -> None:
     with tempfile.TemporaryDirectory() as lake:
         app = hg.App("sales")
         orders = app.input("orders", serde=hg.json(Order))
-        orders.to_files(f"{lake}/orders", partition_by="country")
+        orders.to_files(f"{lake}/orders", partition_by="country", keep="30d")
         orders.columns().filter(hg.col("amount") > 3).to_files(f"{lake}/large")
 
         with hg.testing.Driver(app) as driver:

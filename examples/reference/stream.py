@@ -154,6 +154,16 @@ def merge() -> None:
         assert [record.value["id"] for record in driver.read("orders")] == [1, 2]
 
 
+def dedupe() -> None:
+    """Stream.dedupe"""
+    app = hg.App("shop")
+    app.input("payments", key="id").dedupe(ttl="1d").to("payments-once")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("payments", [{"id": "a", "n": 1}, {"id": "b", "n": 2}, {"id": "a", "n": 3}])
+        assert [record.value["n"] for record in driver.read("payments-once")] == [1, 2]
+
+
 def updates_as_events() -> None:
     """Stream.as_events"""
     app = hg.App("sales")

@@ -306,8 +306,10 @@ class ArrowFiles:
         try:
             with self._fs.open_input_stream(self._path(path)) as stream:
                 return stream.read().decode()
-        except FileNotFoundError:
-            return None
+        except OSError:  # an object that goes while it is read is no FileNotFoundError
+            if self.size(path) is None:
+                return None
+            raise
 
     def put(self, path: str, text: str) -> None:
         """Create a file under another name, and move it."""

@@ -53,6 +53,8 @@ from ..base.faults import fault_of
 PARTS_PER_SLOT = 2
 TYPES = {"int64": "bigint", "float64": "double", "bool": "boolean", "text": "string"}
 """The types of columns in Spark."""
+LOGICAL_TYPES = {"timestamp": "timestamp", "local timestamp": "timestamp_ntz", "date": "date", "bytes": "binary"}
+"""Those of logical types that say no more than their name."""
 NOTES = "notes binary"
 
 
@@ -130,6 +132,51 @@ def brokers_of(connect: Connect) -> list[str]:
 
 
 # ----------------------------------------------------------------------------------------------------------------- a part
+
+
+def schema_of(columns: Iterable[tuple[Any, ...]]) -> str:
+    """The schema of these columns as Spark writes it, where fields of nested objects are fields of structs.
+
+    >>> schema_of([("n", "int64", False), ("a.b", "text", True, (("a", True), ("b", False)), False)])
+    '`n` bigint, `a` struct<`b`: string>'
+    """
+    record: dict[str, Any] = {}
+    for name, kind, _, *rest in columns:
+        nested, logical = rest[:2] if rest and rest[0] else [], rest[2] if len(rest) > 2 else None
+        path = [part for part, _ in nested[0]] if nested else [name]
+        at = record
+        for part in path if nested and nested[1] else path[:-1]:
+            at = at.setdefault(part, {})
+        if not (nested and nested[1]):
+            at[path[-1]] = TYPES[kind] if logical is None else _type_of_logical(*logical)
+    return ", ".join(f"{_quoted(name)} {_type_of(kind)}" for name, kind in record.items())
+
+
+def _type_of_logical(name: str, digits: int, scale: int, of: Any, fields: Any, optional: bool) -> str:
+    """The type of a column of a logical type, given as plain values, or of what it contains."""
+    inner = [_type_of_logical(*one) for one in of]
+    match name:
+        case "decimal":
+            return f"decimal({digits},{scale})"
+        case "list":
+            return f"array<{inner[0]}>"
+        case "map":
+            return f"map<string,{inner[0]}>"
+        case "object":
+            return f"struct<{', '.join(f'{_quoted(one)}: {kind}' for one, kind in zip(fields, inner, strict=True))}>"
+        case _:
+            return TYPES.get(name) or LOGICAL_TYPES[name]
+
+
+def _type_of(kind: Any) -> str:
+    if isinstance(kind, str):
+        return kind
+    fields: dict[str, Any] = kind
+    return f"struct<{', '.join(f'{_quoted(name)}: {_type_of(one)}' for name, one in fields.items())}>"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 class RangePart:
@@ -272,7 +319,7 @@ class RangeAttempt:
     def frame(self) -> Any:
         """The records as a DataFrame. Raises `RangeGone` if some are gone already."""
         self.check()
-        columns = ", ".join(f"`{name}` {TYPES[kind]}" for name, kind, _ in self._ranges.columns)
+        columns = schema_of(self._ranges.columns)
         notes = self._notes if self._notes is not None else _Nowhere()
         return self._numbers(len(self._parts)).mapInArrow(
             reader(self._parts, self._ranges, self._connect, notes, self._attempt), columns

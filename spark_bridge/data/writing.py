@@ -14,6 +14,7 @@ from ...core.batching.publishing import DELTA, SeriesPaths, SparkWrite, Undone
 from ...core.errors import DataError, EnvironmentFault
 from ..base.errors import SparkError, SparkPlanError, first_lines, said
 from .files import files_of
+from .forget import Forgotten
 from .publish import Publisher, Unpublished
 
 NO_SOURCE = ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source", "Failed to find data source")
@@ -64,10 +65,10 @@ def try_out(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def publish(session: Any, write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
+def publish(session: Any, write: SparkWrite, number: int, attempt: str, undone: Undone) -> Forgotten:
     """Publish an attempt that a transaction has named."""
     try:
-        Publisher(files_of(write.path, session), write).publish(number, attempt, undone)
+        return Publisher(files_of(write.path, session), write).publish(number, attempt, undone)
     except (Unpublished, DataError, EnvironmentFault):
         raise
     except Exception as error:  # a file system of Hadoop raises what its JVM did

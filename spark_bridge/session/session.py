@@ -232,9 +232,11 @@ class Spark:
     async def publish(self, write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
         """Publish the files of the attempt that counts, alongside the batches."""
         local = write.path.startswith("file:")
-        await self._publishing.call(
+        forgotten, deleted = await self._publishing.call(
             lambda: writing.publish(None if local else self.sessions.get(), write, number, attempt, undone)
         )
+        if forgotten or deleted:
+            log.info("old batches are forgotten", path=write.path, batches=forgotten, files_deleted_of=deleted)
 
     async def apply(
         self,

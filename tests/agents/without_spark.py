@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.core.batching.batches import BatchInfo, BatchOutcome, Inline, SparkStage
-from headgate.core.batching.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
+from headgate.core.batching.manifest import ManifestEntry
+from headgate.core.batching.publishing import SeriesPaths, SparkWrite, Undone
 from headgate.spark_bridge.data.files import LocalFiles
 from headgate.spark_bridge.data.publish import Publisher
 from headgate.spark_bridge.session.session import Spark

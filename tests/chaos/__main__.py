@@ -18,6 +18,7 @@ from pathlib import Path
 
 from headgate.agents.broker.broker import Broker
 
+from .outputs import somewhere
 from .scene import MOST_S, Scene
 
 FAULTS = tuple(os.environ.get("CHAOS_FAULTS", "kill kill kill zombie same broker pause").split())
@@ -31,8 +32,8 @@ def main(faults: int = 36, seconds: float = 1200.0, seed: int = 1, per_second: i
     chance = random.Random(seed)
     directory = Path(tempfile.mkdtemp(prefix="headgate-chaos-"))
     print(f"seed {seed}, in {directory}")
-    with Broker.start(directory / "kafka") as broker:
-        scene = Scene(broker, directory / "scene")
+    with Broker.start(directory / "kafka") as broker, somewhere(directory / "out") as out:
+        scene = Scene(broker, directory / "scene", leaving=out("chaos"))
         names = ["w1", "w2"]
         try:
             watch = scene.watch()

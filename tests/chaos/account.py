@@ -169,7 +169,7 @@ def logged(bootstrap: str, topic: str, truth: Truth) -> list[str]:
         if raw == CHECKPOINT_KEY:
             continue
         name, key = parse_log_key(raw)
-        if name is None or name in KINDS or name.startswith(("__", "hg.")):
+        if name is None or name in KINDS or name.startswith(("__", "hg.")) or name.endswith("-batches"):
             continue
         at, partition = (name, key.decode()), message.partition() or 0
         before = rows.get(at)

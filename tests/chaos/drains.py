@@ -36,6 +36,7 @@ from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.process.requests import Request, ask
 from headgate.core.names import JobName, Topics
+from tests import forked
 
 from . import pairs
 from .load import PARTITIONS, Load
@@ -134,17 +135,15 @@ class Lives:
     def log(self) -> Path:
         return self.directory / "workers.log"
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "headgate.agents.cli", "run", "drain_job:app", "--app-dir", str(HERE)]
+    def _start(self) -> forked.Forked:
+        command = ["run", "drain_job:app", "--app-dir", str(HERE)]
         command += ["-b", self.bootstrap, "--state-dir", str(self.directory / "state"), "--processor-id", "w"]
         command += ["--workers", str(self.workers), "--run-id", f"r{self.run}", "--log-format", "json"]
         command += [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
         names = {f"CHAOS_{kind.upper()}": name for kind, name in self.topics.items()}
         names |= {"CHAOS_JOB": self.job, "CHAOS_RUN": f"r{self.run}"}
         with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                command, stdout=out, stderr=out, env={**os.environ, **names}, cwd=self.directory
-            )
+            self.process = forked.popen(command, stdout=out, env={**os.environ, **names}, cwd=self.directory)
         return self.process
 
     def until(self, true: Any, what: str) -> None:

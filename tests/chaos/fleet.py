@@ -41,6 +41,7 @@ from .fleet_account import OUTPUTS, Account, Found
 from .fleet_faults import FAULTS, PATIENCE_S, START_S, STEP_S, Going
 from .fleet_load import PARTITIONS, Flow, Results
 from .fleet_worker import IDLE_S, SESSION_S, Worker, waited_s
+from .outputs import Leaving, Named, somewhere
 from .reader import read_all
 from .windows import Record
 
@@ -79,12 +80,23 @@ class Calm:
 class Fleet:
     """Everything that takes part."""
 
-    def __init__(self, broker: Broker, directory: Path, seed: int, quiet: int = 1, per_second: int = 200) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        directory: Path,
+        seed: int,
+        quiet: int = 1,
+        per_second: int = 200,
+        *,
+        out: Callable[[str], Leaving],
+    ) -> None:
         self.broker, self.directory = broker, directory
         self.chance = random.Random(seed)
         self.job = f"fleet{seed}"
         self.topics = {kind: f"{self.job}-{kind.replace('_', '-')}" for kind in TOPICS}
         self.names = {"CHAOS_JOB": self.job} | {f"CHAOS_{kind.upper()}": name for kind, name in self.topics.items()}
+        self.leaving = out(self.job)
+        self.names |= self.leaving.names
         self._create()
         self.happened: Counter[str] = Counter()
         self.effects: Counter[str] = Counter()
@@ -113,7 +125,9 @@ class Fleet:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         stamped = {"message.timestamp.type": "LogAppendTime"}
         made = [NewTopic(self.topics[kind], PARTITIONS, 1, config=stamped) for kind in ("orders", "payments")]
-        made += [NewTopic(self.topics[kind], PARTITIONS, 3) for kind in TOPICS[2:]]
+        made += [
+            NewTopic(name, PARTITIONS, 3) for name in (*(self.topics[kind] for kind in TOPICS[2:]), self.leaving.topic)
+        ]
         for future in admin.create_topics(made).values():
             future.result(60)
 
@@ -218,6 +232,9 @@ class Fleet:
     def settle(self) -> int:
         """End the load and drain the job; how many records there were."""
         made = sum(load.end() for load in self.loads)
+        self._until(
+            lambda: self.leaving.complete(self.loads[0].leaving), START_S, "all orders to be in the table and in files"
+        )
         client = ClientSettings(self.broker.bootstrap)
         answer = asyncio.run(ask(client, Topics(JobName(self.job)), Request("drain"), timeout_s=START_S))
         assert getattr(answer, "state", answer) == "done", answer
@@ -251,6 +268,7 @@ class Fleet:
             [pairs.Row(key, seq, ms, "r") for key, ms, seq, _ in rows] for rows in (orders, self._written("payments"))
         )
         values = (orjson.loads(one.value() or b"") for one in read_all(self.broker.bootstrap, self.topics["pairs"]))
+        found.lost += self.leaving.wrong(Counter(key for key, *_ in orders), self._named())
         joined = Counter((value["key"], value["left"], value["right"]) for value in values)
         return found, windows, found.pairs(lefts, rights, joined)
 
@@ -262,6 +280,11 @@ class Fleet:
             assert (value["key"], value["seq"]) not in seen, "the load itself wrote it twice"
             seen.add((value["key"], value["seq"]))
             yield value["key"], message.timestamp()[1], value["seq"], value["amount"]
+
+    def _named(self) -> Iterator[Named]:
+        """What has left by the topic."""
+        for message in read_all(self.broker.bootstrap, self.leaving.topic):
+            yield orjson.loads(message.value() or b"")
 
     def _windows(self) -> Iterator[Found]:
         """What came out of the windows."""
@@ -290,8 +313,11 @@ def main(faults: int = 60, seconds: int = 1800, seed: int = 1, quiet: int = 1) -
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended by `timeout`, too
     directory = Path(tempfile.mkdtemp(prefix="headgate-fleet-"))
     print(f"seed {seed}, {quiet} quiet partitions of {PARTITIONS}, in {directory}", flush=True)
-    with Broker.start(directory / "kafka", nodes=3, timeout_s=START_S) as broker:
-        fleet = Fleet(broker, directory, seed, quiet)
+    with (
+        Broker.start(directory / "kafka", nodes=3, timeout_s=START_S) as broker,
+        somewhere(directory / "out") as out,
+    ):
+        fleet = Fleet(broker, directory, seed, quiet, out=out)
         try:
             fleet.torment(faults, time.monotonic() + seconds)
             made = fleet.settle()

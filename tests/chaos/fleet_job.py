@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from outputs import declared
+
 import headgate as hg
 
 
@@ -18,8 +20,10 @@ def both(left: dict[str, Any] | None, right: dict[str, Any] | None) -> dict[str,
 
 
 app = hg.App(os.environ["CHAOS_JOB"])
-orders = app.input(os.environ["CHAOS_ORDERS"]).repartition("key", name="orders-by-key")
+written = app.input(os.environ["CHAOS_ORDERS"])
+orders = written.repartition("key", name="orders-by-key")
 payments = app.input(os.environ["CHAOS_PAYMENTS"]).repartition("key", name="payments-by-key")
+declared(written)
 windows = orders.window(hg.tumbling("2s"), late=os.environ["CHAOS_LATE"], name="windows")
 windows.agg(n=hg.count(), total=hg.sum("amount")).to(os.environ["CHAOS_WINDOWS"])
 orders.join(

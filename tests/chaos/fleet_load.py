@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 
 from .fleet_account import Progress
 from .load import record
+from .outputs import LEAVES
 from .reader import consumer
 
 PARTITIONS = 6
@@ -25,6 +26,8 @@ class Flow(threading.Thread):
         self.topic, self.per_second = topic, per_second
         self.speaking = PARTITIONS - quiet
         self.made = 0
+        self.leaving = 0
+        """The records of keys that leave by more ways."""
         self._lost: list[str] = []
         self._ended = threading.Event()
         self._producer = Producer(
@@ -54,6 +57,7 @@ class Flow(threading.Thread):
                 self._producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
                 seqs[key] += 1
                 self.made += 1
+                self.leaving += key % LEAVES == 0
             self._producer.poll(0)
 
     def _delivered(self, error: object, _: object) -> None:

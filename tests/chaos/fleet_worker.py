@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import orjson
 import psutil
 
+from tests import forked
 from tests.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -114,15 +114,13 @@ class Worker:
             self._start()
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "headgate.agents.cli", "run", "fleet_job:app", "--app-dir", str(HERE)]
+        command = ["run", "fleet_job:app", "--app-dir", str(HERE)]
         command += ["-b", self.proxy.bootstrap, "--state-dir", str(self.fleet.directory / f"disk-of-{self.name}")]
         command += ["--processor-id", self.name, "--run-id", "r", "--no-wait", "--log-format", "json"]
         command += [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
         with self.log.open("ab") as out:
             names = {**os.environ, **self.fleet.names}
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=names, cwd=self.fleet.directory
-            )
+            self.process = forked.popen(command, stdout=out, env=names, cwd=self.fleet.directory)
 
     def tail(self, lines: int = 12) -> str:
         """The end of its log."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import Any, TypedDict
 
+from outputs import declared
+
 import headgate as hg
 
 INPUT = os.environ["CHAOS_INPUT"]
@@ -53,6 +55,7 @@ app = hg.App(os.environ.get("CHAOS_JOB", "chaos"))
 events = app.input(INPUT, until="newest" if os.environ.get("CHAOS_BOUNDED") else None)
 by_key = events.repartition("key")
 by_key.agg(n=hg.count(), total=hg.sum("amount"), order=hg.aggregate(lambda: [-1, 0], in_order)).to(COUNTS)
+declared(events)
 columns = events.columns(Event)
 columns_by_key = columns.repartition("key", name="columns-by-key")
 windowed(columns_by_key, "tumbling", hg.tumbling("2s", grace="200ms"))

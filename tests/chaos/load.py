@@ -8,6 +8,8 @@ import time
 import orjson
 from confluent_kafka import Producer
 
+from .outputs import LEAVES
+
 KEYS = 400
 GROUPS = 37
 PARTITIONS = 4
@@ -34,6 +36,8 @@ class Load(threading.Thread):
         self.per_second = per_second
         self.limit = limit
         self.made = 0
+        self.leaving = 0
+        """The records of keys that leave by more ways."""
         self.lost: list[str] = []
         """Records that librdkafka gave up: the scene itself has failed then."""
         self._ended = threading.Event()
@@ -62,6 +66,7 @@ class Load(threading.Thread):
                 self.producer.produce(self.topic, value, partition=key % PARTITIONS, on_delivery=self._delivered)
                 seqs[key] += 1
                 self.made += 1
+                self.leaving += key % LEAVES == 0
             self.producer.poll(0)
             self._ended.wait(0.01)
 

@@ -72,6 +72,7 @@ class Watch(threading.Thread):
         self.gaps: list[tuple[float, float]] = []
         """(when it ended, how long it was), of silences of a second and more."""
         self._ended = threading.Event()
+        self._broker_at, self._topic, self._places = bootstrap, topic, range(partitions)
         self._reader = consumer(bootstrap)
         self._reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
 
@@ -93,6 +94,16 @@ class Watch(threading.Thread):
                 self.updates += 1
                 self.newest_ms = message.timestamp()[1]
                 self.seen[message.key()] = orjson.loads(message.value())["n"]
+
+    def open(self) -> str:
+        """In which partitions an open transaction keeps a reader from the end."""
+        ends: list[dict[int, int]] = []
+        for committed in (True, False):
+            reader = consumer(self._broker_at, committed=committed)
+            ends.append({p: reader.get_watermark_offsets(TopicPartition(self._topic, p), 240)[1] for p in self._places})
+            reader.close()
+        held = [f"partition {p} at {ends[0][p]} of {ends[1][p]}" for p in self._places if ends[0][p] < ends[1][p]]
+        return f"open transactions in {', '.join(held)}" if held else "no transaction is open"
 
     def longest(self) -> float:
         """The longest silence so far, the present one included."""

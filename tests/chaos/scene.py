@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,10 +25,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import INTERMEDIATE, TopicsAdmin, TopicSpec
+from tests import forked
 
 from .account import differences, positions
 from .load import PARTITIONS, Load
-from .reader import Watch
+from .outputs import Leaving, Named
+from .reader import Watch, read_all
 from .windows import KINDS, windowed
 
 HERE = Path(__file__).parent
@@ -56,7 +57,7 @@ class Process:
         self.processor = processor
         self.log = scene.directory / f"worker-{number:03d}-{processor}.log"
         self._file: IO[bytes] = self.log.open("wb")
-        command = [sys.executable, "-m", "headgate.agents.cli", "run", "job:app", "--app-dir", str(HERE)]
+        command = ["run", "job:app", "--app-dir", str(HERE)]
         command += ["-b", scene.broker.bootstrap, "--state-dir", str(scene.directory / f"disk-of-{processor}")]
         # a worker that finds its run closed has nothing to wait for here
         command += ["--processor-id", processor, "--log-format", "json", "--no-wait"]
@@ -64,11 +65,9 @@ class Process:
         command += ["--set", "intermediate.trim=false"]
         for name, value in scene.settings.items():
             command += ["--set", f"{name}={value}"]
-        self.popen = subprocess.Popen(
+        self.popen = forked.popen(
             command,
-            stdin=subprocess.DEVNULL,
             stdout=self._file,
-            stderr=subprocess.STDOUT,
             env={**os.environ, **scene.names, **(more or {})},
             cwd=scene.directory,
         )
@@ -101,7 +100,13 @@ class Scene:
     """Everything that takes part."""
 
     def __init__(
-        self, broker: Broker, directory: Path, *, job: str = "chaos", settings: dict[str, str] | None = None
+        self,
+        broker: Broker,
+        directory: Path,
+        *,
+        job: str = "chaos",
+        settings: dict[str, str] | None = None,
+        leaving: Leaving | None = None,
     ) -> None:
         self.broker = broker
         self.directory = directory
@@ -118,6 +123,9 @@ class Scene:
             "CHAOS_WINDOWS": self.windows,
             "CHAOS_LATE": self.late,
         }
+        self.leaving = leaving
+        if leaving is not None:
+            self.names |= leaving.names
         self.processes: list[Process] = []
         self.happened: Counter[str] = Counter()
         self.recoveries: list[tuple[str, float]] = []
@@ -128,6 +136,7 @@ class Scene:
         names = (self.source, self.counts, self.groups)
         topics = [NewTopic(name, PARTITIONS, 1, config=stamped) for name in names]
         topics += [NewTopic(f"{name}-{kind}", PARTITIONS, 1) for name in (self.windows, self.late) for kind in KINDS]
+        topics += [] if leaving is None else [NewTopic(leaving.topic, PARTITIONS, 1)]
         made = admin.create_topics(topics)
         for future in made.values():
             future.result(60)
@@ -248,13 +257,15 @@ class Scene:
 
     # ------------------------------------------------------------------------------------------------------------- waiting
 
-    def until(self, done: Callable[[], bool], seconds: float, what: str, process: Process | None = None) -> float:
-        """Wait for something; what it waited for, and the end of a log, if it does not come."""
+    def until(
+        self, done: Callable[[], bool], seconds: float, what: str | Callable[[], str], process: Process | None = None
+    ) -> float:
+        """Wait for something; what it waited for, as it is then, and the end of a log, if it does not come."""
         began = time.monotonic()
         while not done():
             if time.monotonic() - began > seconds:
                 shown = process or (self.processes[-1] if self.processes else None)
-                told = "\n".join(self.story[-12:])
+                told, what = "\n".join(self.story[-12:]), what if isinstance(what, str) else what()
                 raise AssertionError(
                     f"{seconds:g} s are over, waiting for {what}\n{told}\n--- {shown and shown.log}\n{shown and shown.tail()}"
                 )
@@ -305,10 +316,18 @@ class Scene:
                 self.until(
                     lambda watch=watch: watch.counted >= made,
                     seconds,
-                    f"the last of {made} records to be {name} ({watch.counted} are)",
+                    lambda name=name, watch=watch: (
+                        f"the last of {made} records to be {name} ({watch.counted} are; {watch.open()})"
+                    ),
                 )
         finally:
             combined.end()
+        if (leaving := self.leaving) is not None:
+            self.until(
+                lambda: leaving.complete(load.leaving),
+                seconds,
+                f"the last of {load.leaving} rows to be in the table and in files",
+            )
         return made
 
     def close(self) -> None:
@@ -339,5 +358,13 @@ class Scene:
             self.broker.bootstrap, job=self.job, source=self.source, counts=self.counts, groups=self.groups, upto=upto
         )
         wrong += windowed(self.broker.bootstrap, self.windows, self.late, truth.timed, closed=closed)
+        if self.leaving is not None:
+            wrong += self.leaving.wrong({key: len(known) for key, known in truth.amounts.items()}, self._named())
         assert not wrong, f"{len(wrong)} differences, the first:\n" + "\n".join([*wrong[:15], *self.story])
         return truth.records
+
+    def _named(self) -> Iterator[Named]:
+        """What is in the topic of those that leave."""
+        assert self.leaving is not None, "someone asked for it"
+        for message in read_all(self.broker.bootstrap, self.leaving.topic):
+            yield json.loads(message.value() or b"")

@@ -32,6 +32,8 @@ from headgate.core.coordination.member.protocol import (
     CloseProducer,
     ConfigChanged,
     Exit,
+    Follow,
+    Followed,
     InitProducer,
     Leave,
     MessagesWritten,
@@ -42,6 +44,7 @@ from headgate.core.coordination.member.protocol import (
     Readiness,
     SendOrder,
     WriteMessages,
+    WriteOut,
 )
 from headgate.core.coordination.messages import AskEnd, Delete, End, Entry, Message, Read, SetRequest, Write, key_of
 from headgate.core.coordination.state import JobState
@@ -97,6 +100,10 @@ class Worker:
         self.ready: Readiness | None = None
         self.stood: list[Readiness] = []
         self.config: ConfigChanged | None = None
+        self.written_out: tuple[str, ...] = ()
+        """The tasks that it was told to write out, because they are about to go."""
+        self.follows: dict[str, int] = {}
+        """The tasks whose logs it follows, each with the grant of its holder."""
         self.init: list[str] = []
         self.hold: set[type[Any]] = set()
         """Instructions that are not carried out."""
@@ -156,7 +163,7 @@ class Worker:
         ):
             task.state = o.TaskState.DRAINED
             self.feed(self.member, o.TaskReported(tell.task, task.grant, o.TaskState.DRAINED))
-        elif isinstance(order, o.Seek) and self.house.seeks:
+        elif isinstance(order, o.Seek | o.Unpark) and self.house.seeks:
             self.feed(self.member, o.SeekApplied(tell.task, order.request))
 
 
@@ -177,6 +184,8 @@ class House:
         self.broker_up = True
         self.drains = True
         self.seeks = True
+        self.near = True
+        """Whether whoever follows a log is near its end at once."""
         self.finished: dict[str, str] = {}
         self.untils: dict[str, tuple[int, ...]] = {}
         self.fences_work = True
@@ -294,6 +303,13 @@ class House:
                 one.stood.append(instruction)
             case ConfigChanged():
                 one.config = instruction
+            case Follow(logs):
+                fresh = {task: log.grant for task, log in logs.items() if one.follows.get(task) != log.grant}
+                one.follows = {task: log.grant for task, log in logs.items()}
+                for task, grant in fresh.items() if self.near else ():
+                    one.feed(machine, Followed(task, grant))
+            case WriteOut(tasks):
+                one.written_out += tasks
             case JobNote():
                 one.notes.append(instruction)
             case Refuse():

@@ -18,6 +18,7 @@ from headgate.core.orders import (
     SeekApplied,
     Start,
     TaskReported,
+    Unpark,
 )
 
 RUN = RunView("r1", "u1")
@@ -50,6 +51,6 @@ def test_words_are_values(make):
 
 
 def test_every_order_and_every_report_is_named_in_its_union():
-    assert set(get_args(orders.Order)) == {Start, RunChanged, Release, Abandon, Seek}
+    assert set(get_args(orders.Order)) == {Start, RunChanged, Release, Abandon, Seek, Unpark}
     assert set(get_args(orders.Report)) == {TaskReported, SeekApplied}
     assert set(orders.REPORTED) < set(orders.TaskState)

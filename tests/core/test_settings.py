@@ -136,6 +136,8 @@ def test_values_below_which_a_setting_makes_no_sense_are_refused(name: str):
 MEANS_SOMETHING = {
     "placement.debounce": "tasks are placed as soon as a worker has joined",
     "placement.rejoin-grace": "nobody waits for a worker that has left",
+    "placement.prepare": "tasks with state move at once",
+    "standby": "no log is followed but to prepare a move",
     "chooser.max-starve": "a lower tier is read in turn with the others",
     "chooser.align-wait": "alignment waits for no empty partition",
     "chooser.max-drift": "the streams of a join are read however far apart they are",

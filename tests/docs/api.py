@@ -48,16 +48,17 @@ PARTS = (
     Part("stream", "Streams of rows", "What is said of one record at a time, of keys, of state, and where results go. See "
         "[How it works](../../how-it-works.md), [Keys](../../keys.md) and [Joins of two streams](../../joins.md).", (
         "Stream",
-        *_members("Stream", "map flat_map filter branch peek columns map_async lookup merge as_events rekey repartition broadcast"),
+        *_members("Stream", "map flat_map filter branch peek columns map_async lookup merge dedupe as_events rekey repartition broadcast"),
         *_members("Stream", "agg window table join to share sink process"),
         "park", "Record", "Record.with_value", "Batch", "Batch.values",
     )),
     Part("columns", "Streams of columns", "Expressions instead of functions. See [Columns](../../columns.md).", (
-        "ColumnStream", *_members("ColumnStream", "filter branch with_columns select join repartition agg window frame rows to share sink"),
+        "ColumnStream", *_members("ColumnStream", "filter merge dedupe branch with_columns select join repartition agg window frame rows"),
+        *_members("ColumnStream", "to share sink"),
         "ColumnBatch", "col", "Expression", *_members("Expression", "is_null is_in cast starts_with contains matches lower upper strip"),
         *_members("Expression", "length slice split replace abs round floor hash"),
         *_members("Expression", "year month day hour minute second weekday strptime strftime"),
-        "when", "coalesce", "concat", "least", "greatest",
+        "when", "coalesce", "concat", "least", "greatest", "Digits",
     )),
     Part("windows", "Windows and aggregates", "See [Windows](../../windows.md).", (
         "tumbling", "hopping", "session", "Window", "window_key", "WindowedStream", *_members("WindowedStream", "agg process"),
@@ -112,6 +113,10 @@ NOT_FOR_USERS = {
     "App.add": "steps add themselves",
     "App.finish": "the process that runs the job calls it",
     "App.graph": "the process that runs the job calls it",
+    "Serde.column_reader": "inputs of columns ask",
+    "Serde.column_writer": "outputs of columns ask",
+    "Serde.know": "pipelines ask before what is written at a commit",
+    "Serde.lacking": "outputs of columns ask",
     "Serde.at": "outputs ask, with their topic",
     "Serde.with_headers": "inputs ask",
     "Serde.within": "streams and tables of the job ask",

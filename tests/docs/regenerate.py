@@ -1,7 +1,7 @@
 """Writes the generated pages of docs: `make docs`. The tests compare, so that a page that is out of date fails.
 
 Generated whole: `docs/reference/cli.md`, `settings.md`, `metrics.md`, `python.md` with its pages in `docs/reference/api`, `docs/words.md`,
-one page for each machine in `docs/machines`, and the plots in `docs/pictures`.
+one page for each machine in `docs/machines`, the dashboard in `docs/grafana`, and the plots in `docs/pictures`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.agents.cli.see.docs import anchor_of
 from headgate.core.machine import Machine, diagram
 from headgate.core.words import WORDS
 
-from . import api, house, plots
+from . import api, dashboard, house, plots
 from .pages import ROOT
 
 NOTICE = "<!-- Generated from the code by `make docs`; change it there. -->\n"
@@ -267,6 +267,7 @@ def generated() -> dict[str, str]:
         "docs/reference/metrics.md": metrics(),
         "docs/words.md": words(),
         "docs/machines/index.md": machine_index(kinds),
+        "docs/grafana/dashboard.json": dashboard.text(),
     }
     pages |= api.pages(NOTICE, paragraphs)
     pages |= plots.files()

@@ -21,9 +21,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 from .pages import Block, Page, pages, read
 
 LIMIT_S = 240
+FIRST = "docs/quickstart.md"
 MARKED = [page for page in pages() if any(block.runs for block in page.blocks)]
 
 
@@ -88,8 +91,14 @@ class Reader:
             "NO_COLOR": "1",
         }
         (home / ".run").mkdir(mode=0o700)
+        self._installed = self.environment["PATH"]
+        self.environment["PATH"] = f"{forked.command_in(home / '.bin')}{os.pathsep}{self._installed}"
         self.groups: list[int] = []
         self.typed: list[str] = []
+
+    def begin_anew(self) -> None:
+        """From here on each command is a new interpreter, and not forked from one (`tests.forked`)."""
+        self.environment["PATH"] = self._installed
 
     def run(self, arguments: list[str]) -> tuple[int, str]:
         """A process in a group of its own, with what it printed on either output."""
@@ -158,7 +167,9 @@ def reader(guarded: Path, tmp_path: Path) -> Iterator[Reader]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", MARKED, ids=[page.name for page in MARKED])
 def test_what_a_page_marks_as_runnable_runs(page: Page, reader: Reader) -> None:
-    """A newcomer types the page from top to bottom."""
+    """A newcomer types the page from top to bottom. One page, the first that they read, has the command that is installed."""
+    if page.name == FIRST:
+        reader.begin_anew()
     reader.follow(page)
 
 

@@ -17,7 +17,6 @@ import contextlib
 import os
 import secrets
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +38,7 @@ from headgate.agents.worker.worker import Worker
 from headgate.core.names import JobName, Topics
 from headgate.core.turns import LetterCosts
 
+from .. import forked
 from ..spark_in_process import warm_sessions
 
 QUICK = {
@@ -124,7 +124,7 @@ class Running:
 class Process:
     """A worker in a process of its own: `headgate run`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, process: forked.AsyncForked, log: Path) -> None:
         self.process = process
         self.log = log
 
@@ -187,15 +187,13 @@ class Jobs:
             (draft := module.with_suffix(".draft")).write_text(text)
             draft.replace(module)  # whoever imports it at this moment, has the one or the other
         log = self.directory / f"{processor}-{len(self.processes)}.log"
-        command = [sys.executable, "-m", "headgate.agents.cli", "run", "the_job:app", "-b", self.bootstrap]
+        command = ["run", "the_job:app", "-b", self.bootstrap]
         command += ["--app-dir", str(self.directory), "--processor-id", processor]
         command += ["--state-dir", str(self.directory / "state"), "--log-format", "json"]
         for name, value in QUICK.items():
             command += ["--set", f"{name}={value}"]
         with log.open("wb") as out:
-            process = await asyncio.create_subprocess_exec(
-                *command, *words, stdout=out, stderr=out, env={**os.environ, **environment}
-            )
+            process = await forked.start([*command, *words], stdout=out, env={**os.environ, **environment})
         started = Process(process, log)
         self.processes.append(started)
         return started

@@ -168,3 +168,24 @@ async def restore_held_up(job, topic):
         await blocker.abort_transaction()
     finally:
         await blocker.stop()
+
+
+KILLED_AT = """
+import os, signal
+
+def at(step):
+    if os.environ.get("AT") == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def around(owner, name, before, after):
+    real = getattr(owner, name)
+    def call(self, *arguments):
+        at(before(*arguments))
+        result = real(self, *arguments)
+        at(after(*arguments))
+        return result
+    setattr(owner, name, call)
+
+never = lambda *_: ""
+"""
+"""For the code of a worker: it dies at the step that `AT` names, before or after a call of a method (`around`)."""

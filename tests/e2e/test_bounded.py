@@ -10,7 +10,6 @@ import pytest
 from aiokafka.admin import NewPartitions
 
 import headgate as hg
-from headgate.agents.coordinator import leader_edge
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -136,13 +135,12 @@ async def test_partitions_that_are_added_meanwhile_are_read_by_the_next_run(job,
     assert sorted(one["v"] for one in await job.values(out, 340)) == [*range(300), *range(1000, 1040)]
 
 
-async def test_a_job_without_state_reads_added_partitions_at_once(job, topic, monkeypatch):
+async def test_a_job_without_state_reads_added_partitions_at_once(job, topic):
     """Its tasks grow with its input, on both workers, and its task log with them."""
-    monkeypatch.setattr(leader_edge, "COUNT_S", 0.2)
     inp, out = topic("in", 2), topic("out")
 
     def app():
-        one = hg.App(job.name)
+        one = hg.App(job.name, settings={"inputs.look-interval": "200ms"})
         one.input(inp).repartition("k", partitions=2).to(out)
         return one
 

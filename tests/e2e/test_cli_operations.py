@@ -30,6 +30,7 @@ from headgate.agents.kafka.scan import scan_topic
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.core.names import JobName, Topics
 
+from .. import forked
 from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -60,7 +61,7 @@ class Headgate:
         self.directory = directory
         self.job = f"cli-{uuid.uuid4().hex[:8]}"
         self.log = directory / "worker.log"
-        self.worker: subprocess.Popen[bytes] | None = None
+        self.worker: forked.Forked | None = None
         (directory / "cli_job.py").write_text(SOURCE.replace("JOB", self.job))
         self.environment = {
             **os.environ,
@@ -74,9 +75,7 @@ class Headgate:
 
     def run(self, *words: str, code: int = 0) -> str:
         """Standard output of a command; the exit code is asserted."""
-        done = subprocess.run(
-            self.command(*words), env=self.environment, cwd=self.directory, capture_output=True, text=True, timeout=180
-        )
+        done = forked.run(words, env=self.environment, cwd=self.directory, timeout=180)
         assert done.returncode == code, f"{words} ended with {done.returncode}: {done.stdout}\n{done.stderr}"
         assert PASSWORD not in done.stdout + done.stderr
         self.said = done.stderr
@@ -92,12 +91,11 @@ class Headgate:
         """A worker in a process of its own."""
         settings = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
         with self.log.open("ab") as out:
-            self.worker = subprocess.Popen(
-                self.command("run", "cli_job:app", "--processor-id", "w1", "--log-format", "json", *settings, *words),
+            self.worker = forked.popen(
+                ["run", "cli_job:app", "--processor-id", "w1", "--log-format", "json", *settings, *words],
                 env=self.environment,
                 cwd=self.directory,
                 stdout=out,
-                stderr=out,
             )
 
     def ended(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 
 import pytest
 
@@ -12,6 +11,7 @@ from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.kafka.allowed import lacking
 from headgate.core.graph.rights import rights
 
+from .. import forked
 from .scenes import made, named
 from .schemas import schema, wrong
 from .test_rights import client_of, declared, granted
@@ -21,15 +21,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 async def doctor(job, *words):
     """Exit code, findings and what stands on standard error."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headgate.agents.cli", "doctor", *words, "-o", "json",
-        cwd=job.directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await process.communicate()
-    assert out, err.decode()
-    document = json.loads(out)
+    done = await asyncio.to_thread(forked.run, ["doctor", *words, "-o", "json"], cwd=job.directory)
+    assert done.stdout, done.stderr
+    document = json.loads(done.stdout)
     assert wrong(document, schema("doctor")) == []
-    return process.returncode, document["findings"], err.decode()
+    return done.returncode, document["findings"], done.stderr
 
 
 def write_job(job, inp, out):

@@ -21,10 +21,10 @@ from structlog.testing import capture_logs
 
 import headgate as hg
 from headgate.agents.cli.options import Target
-from headgate.agents.cli.see.draining import progress_lines
 from headgate.agents.cli.see.status import read
 from headgate.agents.cli.steer.steering import DrainWatch
 from headgate.agents.process.configuration import CommandLine, configure
+from headgate.agents.status.draining import progress_lines
 from headgate.core.errors import HeadgateError
 from headgate.core.names import JobName
 

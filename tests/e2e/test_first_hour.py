@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import uuid
 from typing import Any
 
@@ -14,6 +13,7 @@ from aiokafka import AIOKafkaProducer
 
 import headgate as hg
 
+from .. import forked
 from .conftest import WAIT_S, Jobs
 from .schemas import schema, wrong
 
@@ -22,15 +22,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 async def typed(job: Jobs, *words: str, given: str | None = None) -> tuple[str, str, int]:
     """Standard output, standard error and exit code of a command."""
-    running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headgate.agents.cli", *words,
-        env={**os.environ, "HEADGATE_BOOTSTRAP": job.bootstrap},
-        stdin=asyncio.subprocess.PIPE if given is not None else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await asyncio.wait_for(running.communicate(None if given is None else given.encode()), 240)
-    assert running.returncode is not None
-    return out.decode(), err.decode(), running.returncode
+    surroundings = {**os.environ, "HEADGATE_BOOTSTRAP": job.bootstrap}
+    done = await asyncio.to_thread(forked.run, words, env=surroundings, given=given or "")
+    return done.stdout, done.stderr, done.returncode
 
 
 def document(of: str, said: tuple[str, str, int]) -> Any:

@@ -17,6 +17,7 @@ from headgate.core.progress.frames import TYPE_NAMES, BatchFrame, UserFrame, enc
 
 from .conftest import WAIT_S
 from .schemas import schema, wrong
+from .test_keys import headgate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -152,16 +153,8 @@ async def test_frames_are_followed_and_filtered_for_people(job, topic):
 
 async def cat(job, *words):
     """`headgate frames cat`: its exit code, its output and what it says beside."""
-    command = ["-m", "headgate.agents.cli", "frames", "cat", *words]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        env={"HEADGATE_BOOTSTRAP": job.bootstrap, **os.environ},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, said = await asyncio.wait_for(process.communicate(), 240)
-    return process.returncode, out.decode(), said.decode()
+    done = await headgate(job, "frames", "cat", *words)
+    return done.returncode, done.stdout, done.stderr
 
 
 async def test_what_cannot_be_shown_is_said(job, topic):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import uvicorn
 
 import headgate as hg
-from headgate.agents.process.read_here import NotOpenHere
+from headgate.agents.queries.here import NotOpenHere
 
 from .conftest import QUICK
 
@@ -131,27 +133,38 @@ async def answered(session: aiohttp.ClientSession, url: str, good: Any) -> tuple
             await asyncio.sleep(0.02)
 
 
+@contextlib.asynccontextmanager
+async def serving(api: Any) -> AsyncIterator[str]:
+    """The service on a free port."""
+    server = uvicorn.Server(uvicorn.Config(api, port=0, log_level="warning"))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(server.serve())
+        try:
+            await until(lambda: server.started or running.done())
+            yield f"http://localhost:{server.servers[0].sockets[0].getsockname()[1]}"
+        finally:
+            server.should_exit = True
+
+
 async def test_a_web_service_answers_from_the_table_of_its_worker(job, topic, monkeypatch):
-    """The example: rows are there after their commit, who is unknown is told from what cannot be known, and a restart keeps all."""
+    """The example, in FastAPI: rows are there after their commit, who is unknown is told from what cannot be known, a restart keeps all,
+    and a service whose worker has left says so."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     example = importlib.import_module("served_table")
     inp = topic("in", 2)
     total = {"customer": "ann", "total": 5}
     for turn in (1, 2):
-        app = example.job(job.name, inp)
-        async with hg.running(app, **given(job)) as worker, aiohttp.ClientSession() as session:
-            runner = await example.serve(worker, 0)
-            port = runner.addresses[0][1]
-            url = f"http://localhost:{port}/totals/"
+        api = example.service(hg.running(example.job(job.name, inp), **given(job)))
+        async with serving(api) as url, aiohttp.ClientSession() as session:
+            url += "/totals/"
             if turn == 1:
                 await job.write(inp, [{"customer": "ann", "amount": 2}, {"customer": "ann", "amount": 3}])
             status, found = await answered(session, url + "ann", lambda status, found: found == total)
             assert (status, found) == (200, total)
             status, found = await answered(session, url + "bob", lambda status, _: status != 503)
-            assert (status, found) == (404, {"error": "bob has bought nothing"})
-            await runner.cleanup()
+            assert (status, found) == (404, {"detail": "bob has bought nothing"})
     with pytest.raises(hg.EnvironmentFault, match="does not run"):
-        worker.get("totals", "ann")
+        api.state.worker.get("totals", "ann")
 
 
 async def test_a_worker_says_nothing_of_rows_that_another_may_have(job, topic):
@@ -176,7 +189,7 @@ async def test_a_worker_says_nothing_of_rows_that_another_may_have(job, topic):
         await until(lambda: there(has))
         with pytest.raises(NotOpenHere, match="Partition 0 is not open in this worker"):
             lacks.get("rows", "a")
-        with pytest.raises(hg.DeclarationError, match=r"no table 'row'.*rows"):
+        with pytest.raises(hg.HeadgateError, match=r"no table 'row'.*rows"):
             has.get("row", "a")
         with pytest.raises(hg.DeclarationError, match="the key"):
             has.get("rows", 7)

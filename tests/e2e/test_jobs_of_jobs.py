@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 
 import orjson
 import pytest
@@ -13,6 +12,8 @@ from aiokafka.admin import NewPartitions
 import headgate as hg
 from headgate.core.errors import NotFound
 from headgate.core.progress.frames import BatchFrame, Drain, decode
+
+from .test_keys import headgate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -73,13 +74,9 @@ async def results(job, out, count):
 
 async def said(job, *words):
     """What a command prints for programs."""
-    command = [sys.executable, "-m", "headgate.agents.cli", *words, "-b", job.bootstrap, "-o", "json"]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, error = await process.communicate()
-    assert process.returncode == 0, error.decode()
-    return json.loads(out)
+    done = await headgate(job, *words, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 
 import orjson
@@ -15,6 +14,7 @@ from headgate.agents.process.configuration import CommandLine, configure
 from headgate.core.names import JobName
 
 from .schemas import schema, wrong
+from .test_keys import headgate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -74,12 +74,8 @@ async def waiting(job):
         await asyncio.sleep(0.1)
         found = await read_status(to)
     assert wrong(found, schema("status")) == []
-    command = [sys.executable, "-m", "headgate.agents.cli", "tables", job.name, "join-1s-4s", "k2"]
-    shown = await asyncio.create_subprocess_exec(
-        *command, "-b", job.bootstrap, "-o", "json", stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await shown.communicate()
-    return found["joins"], orjson.loads(out)["rows"]
+    shown = await headgate(job, "tables", job.name, "join-1s-4s", "k2", "-o", "json")
+    return found["joins"], orjson.loads(shown.stdout)["rows"]
 
 
 async def test_every_pair_and_every_row_alone_comes_once_over_kill_9_and_a_drain(job, topic):

@@ -9,8 +9,6 @@ import asyncio
 import json
 import os
 import shutil
-import subprocess
-import sys
 from uuid import UUID
 
 import orjson
@@ -20,6 +18,8 @@ from click.testing import CliRunner
 
 import headgate as hg
 from headgate.agents.cli.data.tables import tables
+
+from .. import forked
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -49,11 +49,8 @@ async def put(job, topic, rows):
 
 async def headgate(job, *words):
     """A command, and what it prints."""
-    command = [sys.executable, "-m", "headgate.agents.cli", *words]
     surroundings = {**os.environ, "HEADGATE_BOOTSTRAP": job.bootstrap}
-    return await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=300, env=surroundings
-    )
+    return await asyncio.to_thread(forked.run, words, env=surroundings)
 
 
 async def rows_of(job, table, *words):

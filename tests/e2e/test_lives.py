@@ -46,9 +46,11 @@ def alive():
 
 
 def held(value, depth=2):
-    """Entries of a collection, and of those in it. What has a bound of its own (a machine's story) does not count."""
+    """Entries of a collection and of those in it, but for what has a bound: a machine's story, counters that code of ours names."""
     if isinstance(value, deque) and value.maxlen is not None:
         return 0
+    if isinstance(value, Counter):
+        return sum(not str(name).isidentifier() for name in value)
     if isinstance(value, dict) and depth:
         return len(value) + sum(held(one, depth - 1) for one in list(value.values()))
     return len(value) if isinstance(value, (dict, set, list, deque)) else 0

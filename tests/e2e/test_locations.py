@@ -84,11 +84,19 @@ async def until_running(one, number):
     return found
 
 
-async def one_each(fleet, *words, first=MappingProxyType({}), second=MappingProxyType({})):
-    """Two workers with a task each, after ten rounds. `first`, `second`: their environments."""
+RACKS = ("--set", "location.provider=env:RACK")
+
+
+def disk(job, number):
+    """The words that give a worker a disk of its own."""
+    return "--state-dir", str(job.directory / f"disk-{number}")
+
+
+async def one_each(fleet, *words, first=MappingProxyType({}), second=MappingProxyType({}), other=()):
+    """Two workers with a task each, after ten rounds. `first`, `second`: their environments; `other`: further words of the second."""
     one = await fleet.worker("w1", *words, **first)
     await until_running(one, 2)
-    two = await fleet.worker("w2", *words, **second)
+    two = await fleet.worker("w2", *words, *other, **second)
     await until_running(two, 1)
     await until_running(one, 1)
     await fleet.write(ROUNDS)
@@ -124,6 +132,59 @@ async def test_a_task_that_is_moved_by_command_continues_on_the_disk_that_both_w
             await asyncio.sleep(0.02)
     assert (found, given) == ({moved: 0}, {mine: 0})
     await fleet.right()
+
+
+async def test_a_task_that_moves_to_another_disk_is_prepared_there_and_replays_only_the_difference(job, topic):
+    """Two machines. Each task's log holds ten rounds; what is replayed under the grant is what was written after the store was near the
+    end. With `placement.prepare=0s` nothing is prepared, and nothing is lost or counted twice, either.
+    """
+    fleet = Fleet(job, topic, COUNTS)
+    one, two = await one_each(
+        fleet, *RACKS, *disk(job, 1), first={"RACK": "a"}, second={"RACK": "b"}, other=disk(job, 2)
+    )
+    (mine,), (moved,) = await running(one), await running(two)
+    assert (await job.ask("move", task=moved, to="w1")).state == "done"
+    found, given = await until_exchanged(one, two, moved, mine)
+    assert found[moved] <= TWO_COMMITS
+    assert given[mine] <= TWO_COMMITS
+    assert "a task log is followed" in one.text()
+    await job.ask("set-config", setting="placement.prepare", value="0s")
+    await job.ask("move", task=moved, to="w2")
+    await until_exchanged(one, two, mine, moved)
+    await fleet.right()
+
+
+async def test_a_standby_takes_over_the_tasks_of_a_worker_that_is_killed_with_its_disk(job, topic):
+    """It has followed the log on a disk of its own. What it replays are the last commits, of the ten rounds that the log holds."""
+    fleet = Fleet(job, topic, COUNTS)
+    one, two = await one_each(
+        fleet, *RACKS, *disk(job, 1), first={"RACK": "a"}, second={"RACK": "b"}, other=disk(job, 2)
+    )
+    (moved,) = await running(two)
+    assert (await job.ask("set-config", setting="standby", value="1")).state == "done"
+    async with asyncio.timeout(60):
+        while not followed(one, moved):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+    said, _ = await command(job, "status", job.name, "-o", "json")
+    assert [task["standby"] for task in json.loads(said)["tasks"] if task["task"] == moved] == ["w1"]
+    two.kill()
+    await two.ended()
+    found = await until_running(one, 2)
+    assert found[moved] <= TWO_COMMITS
+    await fleet.right()
+
+
+def followed(one, task):
+    """Whether a worker has said that it follows the log of a task."""
+    return any(f'"task": "{task}"' in line for line in one.text().splitlines() if "a task log is followed" in line)
+
+
+async def until_exchanged(one, two, first, second):
+    """What `running` says of both once one runs `first` and the other `second`."""
+    async with asyncio.timeout(240):
+        while [list(found := await running(one)), list(given := await running(two))] != [[first], [second]]:  # noqa: ASYNC110 - others
+            await asyncio.sleep(0.02)
+    return found, given
 
 
 async def test_a_wrong_promise_costs_a_restore_and_nothing_else(job, topic):
@@ -238,6 +299,7 @@ async def test_what_tasks_leave_behind_is_removed_after_the_delay_and_nothing_el
     assert "headgate_stores_removed_total" in render(one.worker).decode()
 
     await job.ask("set-config", setting="state.cleanup-delay", value="0s")
+    await job.ask("set-config", setting="placement.prepare", value="0s")  # what it replays is counted where it starts
     await job.ask("move", task=moved, to="w2")
     await two.until(lambda: two.states() == {moved: "running"}, "it is back")
     assert two.worker.actors[moved].state.replayed >= KEYS

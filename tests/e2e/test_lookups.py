@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -15,6 +17,10 @@ from aiohttp import web
 
 import headgate as hg
 from headgate.agents.worker.load.health import letter_load
+
+from .schemas import schema, wrong
+from .test_page_of_the_job import paged, until
+from .test_what_is_slow import command
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -132,22 +138,42 @@ async def test_a_worker_that_is_killed_amid_its_calls_loses_and_doubles_nothing(
 
 
 async def test_a_service_that_is_away_is_waited_for_and_shown_and_nothing_is_lost(job, topic, service):
-    """The policy would leave failed records out, but no record is to blame; once it is back, the circuit closes by itself."""
+    """The policy would leave failed records out, but no record is to blame; once it is back, the circuit closes by itself. Meanwhile
+    `headgate status` and the page of the job say that it is open, of what, and why."""
     inp, out = topic("in"), topic("out")
     app = app_of(job.name, inp, out, service.url, on_error="skip")
-    running = await job.start(app)
+    async with paged(job, app, "w1") as (running, url):
+        await _outage(job, service, running, url, inp, out)
+        assert await running.stop() == 0
+    await closed(app)
+
+
+async def _outage(job, service, running, url, inp, out):
     await job.write(inp, [{"n": n, "item": f"i{n}"} for n in range(50)])
     assert len(await job.values(out, 50)) == 50
     await service.stop()
     await job.write(inp, [{"n": n, "item": f"i{n}"} for n in range(50, 100)])
     await running.until(waits(running), "a letter that says that the circuit is open")
     assert set(running.states().values()) == {"running"}
+
+    def shown(document: Any) -> bool:
+        return any("the circuit of" in (one["letter"] or {"what": ""})["what"] for one in document["tasks"])
+
+    page = await until(url, lambda found: shown(found["status"]))
+    assert wrong(page["status"], schema("status")) == []
+    [letter] = [one["letter"] for one in page["status"]["tasks"]]
+    assert re.search(
+        r"the circuit of .*price is open, \d+ calls in a row have failed, the last one with Client", letter["what"]
+    )
+    said = await command(job, "status", job.name)
+    assert "is open, " in said
+    assert "price" in said
+    assert shown(json.loads(await command(job, "status", job.name, "-o", "json")))
     await service.start()
     found = await job.values(out, 100)
     assert [one["n"] for one in found] == list(range(100))
     await running.until(lambda: not waits(running)(), "a circuit that has closed")
-    assert await running.stop() == 0
-    await closed(app)
+    await until(url, lambda found: not shown(found["status"]))
 
 
 async def test_a_worker_that_waits_for_a_service_leaves_when_it_is_told_to(job, topic, service):

@@ -30,8 +30,54 @@ app.input("IN", key="k").map(check, on_error=hg.park(after="1s", times=10_000)).
 """
 
 
-async def test_a_sick_key_waits_through_a_kill(job, topic, tmp_path):
-    """`headgate parked` says what waits and why, of a worker that runs and from the log."""
+async def test_parked_records_are_exported_released_and_left_out_while_the_job_runs(job, topic, tmp_path):
+    """By command. Another key stays as it is, and a request that comes while no worker runs is carried out when one does."""
+    inp, out, healed = topic("in", 1), topic("out", 1), tmp_path / "healed"
+    source = JOB.replace("IN", inp).replace("OUT", out).replace("HEALED", str(healed))
+    source = source.replace('after="1s"', 'after="1h"').replace('== "sick"', 'in ("sick", "ill", "gone")')
+    worker = await job.process(source)
+    await job.write(inp, [{"k": key, "n": n} for n in range(3) for key in ("well", "sick", "ill", "gone")])
+    await job.records(out, 3)
+
+    async def said(*words, code=0):
+        done = await headgate(job, "parked", *words)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def lines(text):
+        return [json.loads(line) for line in text.splitlines()]
+
+    found = lines(await said("export", job.name))
+    assert [json.loads(one["value"])["n"] for one in found] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    sick = next(one for one in found if json.loads(one["value"])["k"] == "sick")
+    assert (sick["tries"], "locked" in sick["why"]) == (0, True)
+    keys = {json.loads(one["value"])["k"]: one["key"] for one in found}
+    await said("skip", job.name, code=2)
+    await said("skip", job.name, "Partition 0", "nobody", "--yes", code=4)
+    await said("skip", job.name, "Partition 0", keys["gone"], "--all", "--yes")
+    assert [json.loads(one["value"])["k"] for one in lines(await said("export", job.name))] == ["sick", "ill"] * 3
+    await said("skip", job.name, "Partition 0", keys["sick"], "--yes")
+    await said("release", job.name)
+    left = lines(await said("export", job.name))
+    assert [json.loads(one["value"])["n"] for one in left if one["key"] == keys["sick"]] == [1, 2]
+    healed.touch()
+    worker.kill()
+    await worker.ended()
+    async with asyncio.TaskGroup() as both:
+        both.create_task(said("release", job.name, "Partition 0", keys["ill"], "--timeout", "60s"))
+        await job.process(source, "w2")
+    rows = await job.values(out, 6)
+    assert [row["n"] for row in rows if row["k"] == "ill"] == [0, 1, 2]
+    await said("release", job.name)
+    rows = await job.values(out, 8)
+    assert [row["n"] for row in rows if row["k"] == "sick"] == [1, 2]
+    assert not [row for row in rows if row["k"] == "gone"]
+    assert await said("export", job.name) == ""
+
+
+async def test_a_sick_key_waits_through_a_kill_and_a_drain_which_says_what_it_leaves(job, topic, tmp_path):
+    """`headgate parked` says what waits and why, of a worker that runs and from the log. A drain tries the key once more, finishes, and
+    says how many records stay parked; the next run takes them up."""
     inp, out, healed = topic("in", 1), topic("out", 1), tmp_path / "healed"
     source = JOB.replace("IN", inp).replace("OUT", out).replace("HEALED", str(healed))
     sent = defaultdict(list)
@@ -62,12 +108,68 @@ async def test_a_sick_key_waits_through_a_kill(job, topic, tmp_path):
     second = await job.process(source, "w2")
     await send(range(20, 40))
     await job.records(out, 80)
-    second.kill()
-    await second.ended()
+    tries = json.loads(await said("-o", "json"))["records"][0]["tries"]
+    drained = await said("--wait", verb="drain")
+    assert f"40 records stay parked, which the next run takes up: `headgate parked {job.name}` shows why" in drained
+    assert await second.ended() == 0
+    stay = [json.loads(line) for line in second.text().splitlines() if '"records stay parked"' in line]
+    assert [(one["records"], one["keys"]) for one in stay] == [(40, 1)]
+    shown = json.loads(await said("-o", "json"))
+    assert len(shown["records"]) == 40
+    assert shown["records"][0]["tries"] > tries
     healed.touch()
     await job.process(source, "w3")
+    await said(verb="start")
     found = defaultdict(list)
     for record in await job.values(out, 120):
         found[record["k"]].append(record["n"])
     assert found == sent
     assert "no record" in await said()
+    assert "parked" not in await said("--wait", verb="drain")
+    assert "no record" in await said(), "the log alone says it, too"
+
+
+WINDOWS = """
+from pathlib import Path
+
+import headgate as hg
+
+app = hg.App("JOB")
+
+
+def check(value):
+    if value["k"] == "sick" and not Path("HEALED").exists():
+        raise ValueError("the account is locked")
+    return value
+
+
+rows = app.input("IN", key="k", timestamp="ts").map(check, on_error=hg.park(after="1h", hold="1h"))
+rows.window(hg.tumbling("10s"), name="counts").agg(n=hg.count()).to("OUT")
+"""
+
+
+async def test_time_waits_for_a_parked_record_and_goes_on_when_it_is_left_out(job, topic, tmp_path):
+    """Its window is complete when it closes; of another one that is left out, nothing is waited for."""
+    inp, out, healed = topic("in", 1), topic("out", 1), tmp_path / "healed"
+    await job.process(WINDOWS.replace("IN", inp).replace("OUT", out).replace("HEALED", str(healed)))
+    await job.write(
+        inp, [{"k": k, "ts": ts} for k, ts in [("well", 1000), ("sick", 2000), ("well", 15_000), ("well", 31_000)]]
+    )
+
+    async def said(*words):
+        done = await headgate(job, "parked", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    while "1 records are parked" not in (await headgate(job, "status", job.name)).stdout:  # noqa: ASYNC110 - another process says it
+        await asyncio.sleep(0.2)
+    assert await job.values(out, 0) == []
+    healed.touch()
+    await said("release", job.name)
+    assert [(row["n"]) for row in await job.values(out, 3)] == [1, 1, 1]
+    healed.unlink()
+    await job.write(inp, [{"k": k, "ts": ts} for k, ts in [("sick", 32_000), ("well", 45_000), ("well", 61_000)]])
+    while "1 records are parked" not in (await headgate(job, "status", job.name)).stdout:  # noqa: ASYNC110 - another process says it
+        await asyncio.sleep(0.2)
+    await said("skip", job.name, "--all", "--yes")
+    assert len(await job.values(out, 5)) == 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from itertools import pairwise
 
 import orjson
@@ -11,6 +10,7 @@ import pytest
 
 import headgate as hg
 
+from .. import forked
 from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -37,14 +37,9 @@ async def report(tick):
 async def planned(job):
     """What `headgate plan` says of the job that runs."""
     words = ["plan", "the_job:app", "-b", job.bootstrap, "--app-dir", str(job.directory), "-o", "json"]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "headgate.agents.cli", *words),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, complaints = await process.communicate()
-    assert process.returncode == 0, complaints
-    found = orjson.loads(said)
+    done = await asyncio.to_thread(forked.run, words)
+    assert done.returncode == 0, done.stderr
+    found = orjson.loads(done.stdout)
     assert wrong(found, schema("plan")) == []
     return found
 

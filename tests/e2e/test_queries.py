@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import aiohttp
 import msgpack
@@ -22,13 +20,20 @@ from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.reading import folded
 from headgate.agents.web.door import PageDoor
 from headgate.agents.web.service import Page
-from headgate.core.coordination.metadata import ASSIGNMENTS, stored
+from headgate.core.coordination.metadata import ASSIGNMENTS, LOCALITY, stored
 from headgate.core.task.stored.checkpoint import parse_log_key, parse_log_value
 
+from .. import forked
 from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 USERS = [f"u{n}" for n in range(40)]
+
+
+class Order(TypedDict):
+    user: str
+    n: int
+    why: NotRequired[list[str]]
 
 
 def spending(name: str, inp: str, out: str) -> hg.App:
@@ -40,9 +45,9 @@ def spending(name: str, inp: str, out: str) -> hg.App:
         seen[order["user"], order["n"]] = order
         return order
 
-    orders = app.input(inp).repartition("user", partitions=4)
+    orders = app.input(inp, serde=hg.json(Order)).repartition("user", partitions=4)
     orders.map(noted).agg(total=hg.sum("n"), mean=hg.mean("n"), name="spent").to(out)
-    orders.table("latest")
+    orders.table("latest", serde=hg.json(Order))
     return app
 
 
@@ -191,6 +196,14 @@ async def test_an_export_is_the_fold_of_the_log_at_its_commits_while_the_job_run
                 await two.until(lambda: len(two.worker.actors) == 2 and set(two.states().values()) == {"running"})
                 both = await exported(job, "latest", tmp_path / "both", "parquet")
                 assert {task["worker"] for task in both["tasks"]} == {"w1", "w2"}
+                for file in (tmp_path / "both").glob("*.parquet"):
+                    columns = {field.name: str(field.type) for field in pq.read_schema(file)}
+                    assert columns == {
+                        "__key": "string",
+                        "user": "string",
+                        "n": "int64",
+                        "why": "string",
+                    }  # as declared
                 stop.set()
                 await writing
                 results = {(key, orjson.dumps(value)) for key, value in await keyed(job, out)}
@@ -235,6 +248,55 @@ async def test_the_next_owner_answers_after_a_kill_9(job, topic):
         assert (await spent.get("zoe")).found is False
 
 
+async def test_a_standby_answers_for_a_dead_owner_where_an_older_answer_is_allowed(job, topic):
+    """Two processes at two locations, each the standby of the other. One is killed; its session lasts. Who allows it gets the rows of its
+    tasks at once, as old as the copy is; who does not, waits; and a copy that is too old answers no one."""
+    inp, out = topic("in"), topic("out")
+    source = SOURCE.replace("IN", inp).replace("OUT", out)
+    places = ("--set", "location.provider=env:RACK", "--set", "session.timeout=120s")
+    first, second = [
+        await job.process(source, name, *places, "--state-dir", str(job.directory / name), RACK=name)
+        for name in ("w1", "w2")
+    ]
+    await job.write(inp, [{"user": user, "n": n} for n, user in enumerate(USERS)])
+    await job.values(out, len(USERS))
+    expected = [{"total": n, "mean": float(n)} for n in range(len(USERS))]
+    async with asyncio.timeout(240):
+        while len(await owners_of(job)) < 2:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+        assert (await job.ask("set-config", setting="standby", value="1")).state == "done"
+        while second.text().count("a task log is followed") < 2:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+    tasks = stored(await folded(job.client, job.topics), ASSIGNMENTS)
+    lost = {task for task, one in tasks.items() if one["worker"] == "w1"}
+    first.kill()
+    await first.ended()
+    async with hg.query(job.name, "spent", bootstrap=job.bootstrap, timeout="60s", stale="10m") as spent:
+        found = await spent.get_many(USERS)
+        assert [one.value for one in found] == expected
+        assert {one.task for one in found if one.standby} == lost
+        assert all(one.standby == (one.task in lost) for one in found)
+        rows = [one async for one in spent.scan()]
+        assert sorted(one.key for one in rows) == sorted(USERS)
+        assert {one.task for one in rows if one.standby} == lost
+        nobody = await spent.get_many([f"nobody-{n}" for n in range(20)])
+        assert not any(one.found for one in nobody)
+    user = next(one for one in found if one.standby).key
+    url = stored(await folded(job.client, job.topics), LOCALITY)["w2"]["url"]
+    for stale, says in ((None, "its worker w1"), ("1ms", "the copy of its standby w2 is")):
+        async with hg.query(job.name, "spent", url=url, timeout="1s", stale=stale) as spent:
+            with pytest.raises(hg.EnvironmentFault, match=says):
+                await spent.get(user)
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{url}/api/query/spent/{user}?stale=10m") as answer:
+            told = await answer.json()
+            assert (answer.status, told["standby"], told["worker"]) == (200, True, "w2")
+        async with session.get(f"{url}/api/query/spent/{user}") as answer:
+            assert answer.status == 503
+        async with session.get(f"{url}/api/query/spent/{user}?stale=soon") as answer:
+            assert (answer.status, "no duration" in (await answer.json())["error"]) == (400, True)
+
+
 async def owners_of(job: Any) -> set[str]:
     return {one["worker"] for one in stored(await folded(job.client, job.topics), ASSIGNMENTS).values()}
 
@@ -242,12 +304,9 @@ async def owners_of(job: Any) -> set[str]:
 async def exported(job: Any, table: str, to: Path, form: str) -> dict[str, Any]:
     """What the command says."""
     words = ["state", "export", job.name, table, "--to", str(to), "--format", form, "-o", "json"]
-    ran = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headgate.agents.cli", *words, stdout=PIPE, stderr=PIPE
-    )
-    out, err = await ran.communicate()
-    assert ran.returncode == 0, err.decode()
-    document = orjson.loads(out)
+    ran = await asyncio.to_thread(forked.run, words)
+    assert ran.returncode == 0, ran.stderr
+    document = orjson.loads(ran.stdout)
     assert wrong(document, schema("state-export")) == []
     manifest = orjson.loads((to / "_export.json").read_bytes())
     assert manifest == {name: value for name, value in document.items() if name != "directory"}

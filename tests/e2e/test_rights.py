@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import pytest
 
@@ -14,6 +15,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin
 from headgate.core.graph.rights import rights
 
+from .. import forked
 from .scenes import made, named
 from .schemas import schema, wrong
 
@@ -132,16 +134,10 @@ async def test_the_command_prints_what_the_job_needs_without_a_broker(job):
     )
 
     async def plan(*words):
-        import os
-        import sys
-
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "headgate.agents.cli", "topics", "plan", "acl_job:app", "--acls", *words,
-            cwd=job.directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(job.directory), "HEADGATE_HOME": str(job.directory)},
-        )  # fmt: skip
-        out, err = await process.communicate()
-        return process.returncode, out.decode(), err.decode()
+        home = {**os.environ, "XDG_RUNTIME_DIR": str(job.directory), "HEADGATE_HOME": str(job.directory)}
+        command = ["topics", "plan", "acl_job:app", "--acls", *words]
+        done = await asyncio.to_thread(forked.run, command, env=home, cwd=job.directory)
+        return done.returncode, done.stdout, done.stderr
 
     code, out, err = await plan("--principal", "User:sales")
     commands = [line for line in out.splitlines() if not line.startswith("#")]

@@ -22,6 +22,7 @@ import headgate
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.reading import folded
 from headgate.agents.process.requests import Refused
+from headgate.core.coordination.fleet import unsettled
 from headgate.core.names import JobName, Topics
 
 from .test_cli_operations import Headgate
@@ -150,8 +151,13 @@ def test_workers_come_and_go_by_a_setting_and_every_record_counts_once(hg: Headg
         assert {task: after[task] for task in kept} == kept
         assert [w["pid"] for w in last["workers"]] == [w["pid"] for w in one["workers"]]
         hg.until_said("w1-2 is stopped for good")
-        hg.run("scale", hg.job, "2")  # a name that has gone for good may come back
-        spread(hg, "w1-0", "w1-1")
+        hg.run("scale", hg.job, "2", "--settled", "--timeout", "120s")  # a name that has gone for good may come back
+        state = asyncio.run(
+            folded(configure(CommandLine(bootstrap=hg.bootstrap), environ={}).client, Topics(JobName.parse(hg.job), ""))
+        )
+        assert unsettled(state, 2) == ""
+        assert sorted(processor for processor, _ in grants(hg).values()) == ["w1-0", "w1-0", "w1-1", "w1-1"]
+        hg.run("scale", hg.job, "2", "--settled", "--timeout", "5s")
     finally:
         load.over.set()
         load.join(60)

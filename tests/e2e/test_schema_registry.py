@@ -10,13 +10,17 @@ import asyncio
 import dataclasses
 import signal
 import struct
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.cli.start.registry_checks import inputs_said, newest
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.registry.client import HttpRegistry, RegistryAccess
 from headgate.agents.worker.load.health import letter_load
 
@@ -31,6 +35,14 @@ OLD = {
     "namespace": "com.shop",
     "fields": [{"name": "id", "type": "int"}, {"name": "country", "type": "string"}],
 }
+LANDED = {  # as a consumer wants it: another name, a wider number, a default for what is missing
+    **OLD,
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "land", "type": "string", "aliases": ["country"]},
+        {"name": "amount", "type": "double", "default": 9.5},
+    ],
+}
 NEW = {**OLD, "fields": [*OLD["fields"], {"name": "amount", "type": "double", "default": 1.5}]}
 
 
@@ -39,6 +51,32 @@ class Order:
     id: int
     country: str
     amount: float = 0.0
+
+
+TEXT = '{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "string"}'
+
+
+class Landed(msgspec.Struct):
+    id: int
+    land: str
+    amount: float
+
+
+@dataclasses.dataclass
+class Sale:
+    id: int
+    country: str
+    amount: float
+
+
+class Money(TypedDict):
+    cents: int
+
+
+class Bought(TypedDict):
+    id: int
+    country: str
+    money: Money | None
 
 
 def theirs(registry: Any) -> Any:
@@ -63,18 +101,22 @@ def avro_bytes(
 
 
 async def test_avro_of_confluents_serializer_comes_in_and_their_deserializer_reads_what_goes_out(job, topic, registry):
-    """Two versions of a schema in one topic, keys in Avro as well; the job knows neither, and writes its own, which it registers."""
+    """Two versions of a schema in one topic, keys in Avro as well; the job reads both as its own one, by a Struct. It writes others, and
+    registers them: under the topic, and under the name of the record, where their serializer finds it."""
+    from confluent_kafka.schema_registry import record_subject_name_strategy
     from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-    inp, out = topic("in"), topic("out")
+    inp, out, named = topic("in"), topic("out"), topic("named")
     values = await asyncio.to_thread(avro_bytes, registry, inp, OLD, [{"id": 1, "country": "DE"}])
     values += await asyncio.to_thread(avro_bytes, registry, inp, NEW, [{"id": 2, "country": "FR", "amount": 2.5}])
     keys = await asyncio.to_thread(avro_bytes, registry, inp, "string", ["k"], "key")
     app = hg.App(job.name, settings={"registry.url": registry.url})
-    orders = app.input(inp, serde=hg.avro(Order), key_serde=hg.avro(str))
-    orders.map(lambda one: dataclasses.replace(one, amount=one.amount + 1)).to(
+    landed = app.input(inp, serde=hg.avro(Landed, schema=LANDED), key_serde=hg.avro(str))
+    landed.map(lambda one: Order(one.id, one.land, one.amount + 1)).to(
         out, serde=hg.avro(Order, register=True), key_serde=hg.avro(str, register=True)
     )
+    space = f"of.{named.replace('-', '_')}"
+    landed.to(named, serde=hg.avro(Landed, namespace=space, subject="record", register=True))
     await job.write(inp, values, key=keys[0])
     await job.start(app)
     found = await job.records(out, 2)
@@ -82,9 +124,22 @@ async def test_avro_of_confluents_serializer_comes_in_and_their_deserializer_rea
     told = await asyncio.to_thread(lambda: [read(one.value, context(out)) for one in found])
     keys = await asyncio.to_thread(lambda: [read_key(one.key, context(out, "key")) for one in found])
     told.sort(key=lambda one: one["id"])
-    assert told == [{"id": 1, "country": "DE", "amount": 1.0}, {"id": 2, "country": "FR", "amount": 3.5}]
+    assert told == [{"id": 1, "country": "DE", "amount": 10.5}, {"id": 2, "country": "FR", "amount": 3.5}]
     assert keys == ["k", "k"]
-    assert {f"{out}-value", f"{out}-key"} <= set(await asyncio.to_thread(theirs(registry).get_subjects))
+    subjects = set(await asyncio.to_thread(theirs(registry).get_subjects))
+    assert {f"{out}-value", f"{out}-key", f"{space}.Landed"} <= subjects
+    assert f"{named}-value" not in subjects
+    by_record = {
+        "auto.register.schemas": False,
+        "use.latest.version": True,
+        "subject.name.strategy": record_subject_name_strategy,
+    }
+    schema = await asyncio.to_thread(lambda: theirs(registry).get_latest_version(f"{space}.Landed"))
+    same = [{"id": 1, "land": "DE", "amount": 9.5}, {"id": 2, "land": "FR", "amount": 2.5}]
+    written = await asyncio.to_thread(
+        avro_bytes, registry, named, orjson.loads(schema.schema.schema_str), same, **by_record
+    )
+    assert sorted(one.value for one in await job.records(named, 2)) == sorted(written)
 
 
 async def test_a_registry_that_is_killed_is_waited_for_and_named_and_nothing_is_lost(job, topic, private_registry):
@@ -158,14 +213,19 @@ app.input("{inp}", serde=hg.avro()).to("{out}")
 
 
 async def test_what_names_no_schema_is_bad_data_and_an_unregistered_schema_is_waited_for(job, topic, registry):
-    """An id that does not exist goes where the policy says. A schema that does not stand in the registry is no fault of records: nothing
-    is written until somebody registers it, and then all is."""
+    """An id that does not exist goes where the policy says, as does what begins like a GUID: this registry knows none. A schema that does
+    not stand in the registry is no fault of records: nothing is written until somebody registers it, and then all is."""
     inp, out = topic("in"), topic("out")
     good = await asyncio.to_thread(avro_bytes, registry, inp, OLD, [{"id": 7, "country": "DE"}])
     app = hg.App(job.name, settings={"registry.url": registry.url})
     orders = app.input(inp, serde=hg.avro(schema=OLD), on_bad_data="dead_letter")
     orders.to(out, serde=hg.avro(schema=NEW))
-    await job.write(inp, [struct.pack(">bI", 0, 999_999) + b"x", b"{}", *good])
+    bad = [struct.pack(">bI", 0, 999_999) + b"x", b"{}", b"\x01garbage of any kind", b"\0\xff\xff\xff\xffx"]
+    await job.write(inp, [*bad, *good])
+    with hg.testing.Driver(app, schemas={1: OLD}) as driver:  # the same verdict
+        for one in bad:
+            driver.send(inp, one)
+        assert len(driver.dead_letters()) == len(bad)
     running = await job.start(app)
     waits = f"does not stand under the subject '{out}-value'"
     await running.until(
@@ -178,8 +238,9 @@ async def test_what_names_no_schema_is_bad_data_and_an_unregistered_schema_is_wa
     )
     [record] = await job.records(out, 1)
     assert record.value[5:] == b"\x0e\x04DE" + struct.pack("<d", 1.5)
-    dead = await job.records(app.topics.dead_letters, 2)
-    assert len(dead) == 2
+    dead = await job.records(app.topics.dead_letters, len(bad))
+    said = b"".join(data for one in dead for _, data in one.headers)
+    assert b"names its schema by a GUID, 67617262-6167-6520-6f66-20616e79206b, and this registry knows no GUIDs" in said
 
 
 async def test_the_client_asks_once_and_tells_apart_what_does_not_exist_from_who_does_not_answer(registry):
@@ -226,21 +287,24 @@ async def test_protobuf_of_confluents_serializer_both_ways(job, topic, registry)
     app = hg.App(job.name, settings={"registry.url": registry.url})
     orders = app.input(inp, serde=hg.protobuf(shop.Order), on_bad_data="dead_letter")
     orders.map(changed).to(out, serde=hg.protobuf(shop.Order, register=True))
-    orders.map(changed).to(topic("same"), serde=hg.protobuf(shop.Order, subject=lambda *_: f"{inp}-value"))
+    same_out, columns_out = topic("same"), topic("columns")
+    orders.map(changed).to(same_out, serde=hg.protobuf(shop.Order, subject=lambda *_: f"{inp}-value"))
+    orders.columns(Bought).filter(hg.col("money.cents").is_null()).to(columns_out, serde=hg.json())
     await job.write(inp, await asyncio.to_thread(written))
     await job.start(app)
     [record] = await job.records(out, 1)
-    [same] = await job.records(next(iter(app.graph().outputs - {out})), 1)
+    [same] = await job.records(same_out, 1)
     assert same.value == record.value
     read = ProtobufDeserializer(shop.Order, conf, theirs(registry))
     order = await asyncio.to_thread(lambda: read(record.value, context(out)))
     assert (order.id, order.country, order.money.cents) == (3, "DE", 5)
+    assert await job.values(columns_out, 1) == [{"id": 3, "country": "DE", "money": None}]
     [dead] = await job.records(app.topics.dead_letters, 1)
     assert b"the record is the message com.shop.Other, not com.shop.Order" in b"".join(data for _, data in dead.headers)
 
 
 async def test_json_schema_of_confluents_serializer_both_ways(job, topic, registry):
-    """With a type, with a schema, and with none: then the writer's schema checks."""
+    """With a type, with a schema, and with none: then the writer's schema checks. Keys, too."""
     from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 
     schema = orjson.dumps(
@@ -251,14 +315,21 @@ async def test_json_schema_of_confluents_serializer_both_ways(job, topic, regist
     def written() -> list[bytes]:
         write = JSONSerializer(schema.decode(), theirs(registry), lambda one, _: one)
         good = write({"id": 4, "country": "DE"}, context(inp))
-        return [good, good[:5] + b'{"id": "four"}']
+        write_key = JSONSerializer(TEXT, theirs(registry), lambda one, _: one)
+        return [good, good[:5] + b'{"id": "four"}', write_key("k", context(inp, "key"))]
 
     app = hg.App(job.name, settings={"registry.url": registry.url})
-    orders = app.input(inp, serde=hg.json_schema(), on_bad_data="dead_letter")
+    orders = app.input(inp, serde=hg.json_schema(), key_serde=hg.json_schema(str), on_bad_data="dead_letter")
+    counts = topic("counts")
+    orders.repartition(name="by-key").agg(n=hg.count()).to(counts, key_serde=hg.json_schema(str, register=True))
     orders.to(plain, serde=hg.json_schema(schema=schema.decode(), register=True))
     orders.map(lambda one: Order(one["id"], one["country"])).to(typed, serde=hg.json_schema(Order, register=True))
-    await job.write(inp, await asyncio.to_thread(written))
+    *values, key = await asyncio.to_thread(written)
+    await job.write(inp, values, key=key)
     await job.start(app)
+    [counted] = await job.records(counts, 1)
+    read_key = JSONDeserializer(None, schema_registry_client=theirs(registry))
+    assert await asyncio.to_thread(lambda: read_key(counted.key, context(counts, "key"))) == "k"
     [one], [other] = await job.records(plain, 1), await job.records(typed, 1)
 
     def read() -> list[Any]:
@@ -313,6 +384,36 @@ async def test_references_and_a_subject_by_the_name_of_the_record(job, topic, re
     assert await asyncio.to_thread(lambda: read(record.value, context(out))) == {"price": {"cents": 7}}
     assert await job.values(back, 1) == [{"price": {"cents": 7}}]
     assert f"{out}-{sale['name']}" in await asyncio.to_thread(client.get_subjects)
+
+
+async def test_columns_go_out_in_avro_that_their_deserializer_reads_and_doctor_reads_the_newest_inputs(
+    job, topic, registry
+):
+    """No object stands for a record on the way. Before the first record there is nothing to look at; an id that no one knows is named."""
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+    inp, out = topic("in"), topic("out")
+    app = hg.App(job.name, settings={"registry.url": registry.url})
+    orders = app.input(inp, serde=hg.avro(Sale), on_bad_data="skip").columns()
+    orders.with_columns(amount=hg.col("amount") * 2).to(out, serde=hg.avro(Sale, register=True))
+    there, look = HttpRegistry(RegistryAccess((registry.url,))), partial(newest, job.client)
+    assert [said for _, _, said, _ in await inputs_said(there, Declared(app).steps, look)] == [
+        "no value to look at yet"
+    ]
+    values = await asyncio.to_thread(avro_bytes, registry, inp, NEW, [{"id": 1, "country": "DE", "amount": 2.5}])
+    await job.write(inp, values)
+    [(what, right, *_)] = await inputs_said(there, Declared(app).steps, look)
+    assert (what, right) == (f"values of {inp}", True)
+    await job.start(app)
+    [record] = await job.records(out, 1)
+    read = AvroDeserializer(theirs(registry))
+    found = await asyncio.to_thread(lambda: read(record.value, context(out)))
+    assert found == {"id": 1, "country": "DE", "amount": 5.0}
+    await job.write(inp, [b"\0\0\x0f\xff\xff\2"])
+    [(_, right, said, todo)] = await inputs_said(there, Declared(app).steps, look)
+    assert not right
+    assert "1048575" in said
+    assert "bring the schema to the registry" in todo
 
 
 def messages() -> Any:

@@ -11,10 +11,11 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import pytest
 import structlog
+from aiokafka.admin import NewPartitions
 
 import headgate as hg
 from headgate.agents.coordinator import machine_edge as driven
@@ -27,7 +28,10 @@ from headgate.core.settings import DYNAMIC, SETTINGS
 from headgate.spark_bridge.session.session import Spark
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-PROVEN: dict[str, str] = {"workers": "test_scale", "state.cleanup-delay": "test_locations"}
+PROVEN: dict[str, str] = {
+    "workers": "test_scale",
+    **dict.fromkeys(("state.cleanup-delay", "placement.prepare", "standby"), "test_locations"),
+}
 
 
 class Order(TypedDict):
@@ -66,6 +70,20 @@ class Reads:
         async def read(batches: hg.Batches):
             async for batch in batches:
                 self.batches.append([record.value for record in batch])
+
+
+@proves("inputs.look-interval")
+async def test_inputs_are_looked_at_as_often_as_is_wanted_by_now(job, topic):
+    """An operator has added partitions, and does not wait for the next look, which is hours away."""
+    inp, out = topic("in", 1), topic("out")
+    app = hg.App(job.name, settings={"inputs.look-interval": "10h"})
+    app.input(inp).to(out)
+    worker = await job.start(app)
+    await worker.until_running(1)
+    async with job.admin() as admin:
+        await admin.create_partitions({inp: NewPartitions(3)})
+    await change(job, "inputs.look-interval", "200ms", worker)
+    await worker.until_running(3)
 
 
 @proves(
@@ -386,6 +404,57 @@ async def test_how_many_batches_run_at_a_time(job, topic):
     await change(job, "spark.in-flight", 2, worker)
     await worker.until(lambda: spark.running == 2, "another runs")
     await worker.crash()
+
+
+class KeptRows(hg.Sink):
+    """Keeps how many rows each batch has."""
+
+    sizes: ClassVar[list[int]] = []
+
+    def write(self, rows, batch):
+        self.sizes.append(rows.num_rows)
+
+
+async def closed_by_settings(job, app, inp, of, first, then):
+    """Rows that wait for more are closed by what the operator says, and so are those that come after. `first`, `then`: whether five rows
+    have come as one batch, and six more as three."""
+    worker = await job.start(app, settings={f"{of}.max-age": "1h", f"{of}.max-rows": 1_000_000})
+    await worker.until_running(1)
+    actor = next(iter(worker.worker.actors.values()))
+    [step] = [op for op in actor.site.pipeline.operators if type(op).__name__ == "BatchOp"]
+    await job.write(inp, [{"n": n} for n in range(5)])
+    await worker.until(lambda: step.rows.kept.opened().rows == 5, "rows wait for more")
+    await change(job, f"{of}.max-age", "100ms", worker)
+    await worker.until(first, "the batch is old enough")
+    await change(job, f"{of}.max-age", "1h", worker)
+    await change(job, f"{of}.max-rows", 2, worker)
+    await job.write(inp, [{"n": n} for n in range(6)])
+    await worker.until(then, "batches are full earlier")
+    await worker.crash()
+
+
+@proves("sink.max-rows", "sink.max-age")
+async def test_what_closes_the_batch_of_a_sink(job, topic):
+    """Those of a sink of one's own."""
+    inp = topic("in")
+    app = hg.App(job.name)
+    app.input(inp, serde=hg.json(Order)).to_sink(KeptRows)
+    KeptRows.sizes.clear()
+    await closed_by_settings(
+        job, app, inp, "sink", lambda: KeptRows.sizes == [5], lambda: KeptRows.sizes == [5, 2, 2, 2]
+    )
+
+
+@proves("files.max-rows", "files.max-age")
+async def test_what_closes_the_batch_of_files(job, topic, tmp_path):
+    """The same of files, which have settings of their own."""
+    inp, out = topic("in"), tmp_path / "out"
+    out.mkdir()
+    app = hg.App(job.name)
+    app.input(inp, serde=hg.json(Order)).to_files(out)
+    await closed_by_settings(
+        job, app, inp, "files", lambda: len(hg.published(out)) == 1, lambda: len(hg.published(out)) == 4
+    )
 
 
 @proves("gather.max-bytes")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
-import sys
 
 import pytest
 
 import headgate as hg
 
+from .test_keys import headgate
 from .test_positions_lost_and_moved import failed_because
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -19,13 +17,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 async def command(job, *words):
     """What the command prints, and its exit code."""
-    running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headgate.agents.cli", *words,
-        env={**os.environ, "HEADGATE_BOOTSTRAP": job.bootstrap},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    told, _ = await asyncio.wait_for(running.communicate(), 240)
-    return told.decode(), running.returncode
+    done = await headgate(job, *words)
+    return done.stdout + done.stderr, done.returncode
 
 
 async def test_two_poisoned_rows_of_one_frame_are_left_out_and_no_other_row(job, topic):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
-import sys
 import uuid
 
 import pytest
@@ -16,6 +14,8 @@ from headgate.agents.broker.storage import node_dir
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, TopicsAdmin, TopicSpec
 from headgate.core.errors import EnvironmentFault
+
+from .. import forked
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -61,6 +61,7 @@ async def test_a_topic_that_differs_refuses_the_start_with_the_remedy(kafka, top
 
 JOB = """\
 import headgate as hg
+
 app = hg.App("typed")
 app.input("orders").to("totals")
 lost = hg.App("lost")
@@ -81,8 +82,7 @@ async def test_a_mistyped_name_makes_no_topic(private_kafka, tmp_path):
     environment = {**os.environ, **place, "HEADGATE_TOPIC_CREATE_OUTPUTS": "false"}
 
     def headgate(line, code=0):
-        command = [sys.executable, "-m", "headgate.agents.cli", *shlex.split(line)]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        done = forked.run(shlex.split(line), env=environment, cwd=tmp_path)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 

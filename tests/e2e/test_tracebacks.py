@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -16,6 +13,7 @@ import headgate as hg
 
 from .scenes import why
 from .schemas import schema, wrong
+from .test_keys import headgate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -63,8 +61,7 @@ async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(
     await job.write(inp, [{"n": 1, "ts": 1700000000}], partition=1)
 
     async def told(task, *words):
-        command = [sys.executable, "-m", "headgate.agents.cli", "status", job.name, "--why", task, "-b", job.bootstrap]
-        return await asyncio.to_thread(subprocess.run, [*command, *words], capture_output=True, text=True, timeout=300)
+        return await headgate(job, "status", job.name, "--why", task, *words)
 
     async def document(task):
         done = await told(task, "-o", "json")

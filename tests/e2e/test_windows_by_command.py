@@ -190,7 +190,7 @@ def test_open_windows_and_late_rows_are_seen_from_outside(hg: Headgate) -> None:
             line.startswith(name) and 'step="hops"' in line and float(line.split()[-1]) == value
             for line in metrics.splitlines()
         ), name
-    assert "Windows of this worker" in hg.get("/")[1]
+    assert "<h2>Windows</h2>" in hg.get("/")[1]
     assert read(hg, f"{hg.job}-late") == [order(2_000, amount=7)]
 
     def opened(*key: str) -> list[tuple[str, int, int, int]]:

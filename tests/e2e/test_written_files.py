@@ -101,7 +101,11 @@ def orders(count: int, start: int = 0) -> list[dict[str, Any]]:
 
 def whole(out: Path) -> list[dict[str, Any]]:
     """The rows of whole batches."""
-    return [json.loads(line) for name in hg.published(out) for line in Path(name).read_text().splitlines()]
+    return [
+        json.loads(line)
+        for name in (hg.published(out) if out.exists() else ())
+        for line in Path(name).read_text().splitlines()
+    ]
 
 
 def seen(out: Path) -> set[str]:
@@ -224,7 +228,8 @@ async def test_a_real_spark_writes_parquet_and_a_drain_completes_it(job: Any, to
     await job.write(source, orders(1200))
     first = await job.process(code, "w1", AT="moving")
     assert await first.ended(PATIENCE_S) == -signal.SIGKILL, first.text()[-3000:]
-    assert (len(seen(out)), hg.published(out)) == (1, [])
+    assert len(seen(out)) in (1, 2), "the other task may have moved a file at the same time"
+    assert hg.published(out) == []
     await job.write(source, orders(200, 1200))
     last = await job.process(code, "w1")
     async with asyncio.timeout(PATIENCE_S):

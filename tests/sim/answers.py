@@ -4,6 +4,7 @@ pause, resume   the run says so                                       (that noth
 set-config, unset-config  the stream says so                          (that every worker has it: `waiting`)
 withdraw        the request is answered, was not done, and no run contains it
 move            the wanted worker runs the task
+release-parked, skip-parked  the checkpoint of each task contains it
 seek            the checkpoint of the partition's task contains it    (that it goes on at the target: `reading`)
 stop, drain     the run is closed, and no task of it is at work       (`nothing_runs`)
 stop of a worker  none of its tasks is at work
@@ -54,7 +55,7 @@ class Answers:
     def _subject(self, request: Asked) -> tuple[object, ...]:
         """What a request changes: two with the same subject may follow each other in one transaction."""
         verb = ALIKE.get(request.verb, request.verb)
-        if verb in (requests.SEEK, requests.WITHDRAW):
+        if verb in (requests.SEEK, requests.WITHDRAW, *requests.UNPARKING):
             return verb, request.uuid
         if verb in (requests.STOP, requests.DRAIN, requests.START) and "worker" not in request.arguments:
             return ("the run",)
@@ -82,7 +83,7 @@ class Answers:
         said = truth.finals.get(name)
         if said not in (messages.AnswerState.REFUSED, messages.AnswerState.FAILED):
             return f"{name} is answered '{said}'"
-        left = [] if run is None else [one.id for one in run.seeks if one.request == name]
+        left = [] if run is None else [one.id for one in (*run.seeks, *run.unparks) if one.request == name]
         return f"the run contains {left[0]}" if left else ""
 
     def _moved(self, job: Job, truth: Truth, request: Asked, answer: Answer) -> str:
@@ -105,6 +106,20 @@ class Answers:
             name in one.seeks for (owner, _), one in self.world.invariants.references.items() if owner == job.name
         )
         return "" if known else "no checkpoint contains it"
+
+    def _released(self, job: Job, truth: Truth, request: Asked, answer: Answer) -> str:
+        applied = {
+            name
+            for (owner, _), one in self.world.invariants.references.items()
+            for name in one.seeks
+            if owner == job.name
+        }
+        meant = {
+            f"{request.uuid}:{task}:{at}"
+            for task, some in request.arguments["tasks"].items()
+            for at in range(len(some))
+        }
+        return "" if meant <= applied else f"no checkpoint contains {sorted(meant - applied)[0]}"
 
     def _stopped(self, job: Job, truth: Truth, request: Asked, answer: Answer) -> str:
         worker = request.arguments.get("worker")
@@ -157,6 +172,8 @@ EFFECTS: Mapping[str, Effect] = {
     requests.WITHDRAW: Answers._withdrawn,
     requests.MOVE: Answers._moved,
     requests.SEEK: Answers._sought,
+    requests.RELEASE_PARKED: Answers._released,
+    requests.SKIP_PARKED: Answers._released,
     requests.STOP: Answers._stopped,
     requests.DRAIN: Answers._closed,
     requests.START: Answers._started,

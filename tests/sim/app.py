@@ -11,7 +11,7 @@ from headgate.agents.job.derive.declaration import Declared
 
 from . import branches as b
 from . import columns as c
-from . import joins
+from . import joins, lookups
 from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SHARED, SIDE, SOURCE, TABLE, passes
 from .windows import COMBINED, COMBINED_STREAM, FAR, HOPPING, RESHUFFLED, ROWS, SESSION, Spec, Windowing, regrouped
 
@@ -120,8 +120,11 @@ def declared(
     branches: b.Branches | None,
     producers: tuple[str, ...],
     ranked: bool,
+    pattern: str,
 ) -> Declared:
-    """The declaration of a job. All worlds with the same kind of job share it. `producers`: the jobs whose stream it reads."""
+    """The declaration of a job. All worlds with the same kind of job share it. `producers`: the jobs whose stream it reads. `pattern`:
+    that of its topics, of which there is only the source when it begins.
+    """
     app = hg.App("job" if kind == "whole" else kind)
     before: Any = None
     if kind == "downstream":
@@ -134,7 +137,12 @@ def declared(
     else:
         source = SIDE if kind == "side" else SOURCE
         until = "newest" if bounded else None
-        stream = app.input(source, max_out_of_order=f"{LAG_MS}ms", until=until, on_lost="oldest")
+        lag = f"{LAG_MS}ms"
+        if pattern:
+            app.found = (SOURCE,)
+            stream = app.input(pattern=pattern, max_out_of_order=lag, on_lost="oldest")
+        else:
+            stream = app.input(source, max_out_of_order=lag, until=until, on_lost="oldest")
         if mixed:
             stream = stream.merge(app.input(EXTRAS, max_out_of_order=f"{LAG_MS}ms", on_lost="oldest"))
         before = stream.filter(passes).map_async(work)
@@ -147,7 +155,8 @@ def declared(
     if joining is not None:
         joins.declare(before, joining)
     if branches is not None:
-        b.declare(app, before, branches, work, b.Healing(lambda: process_now().world.failed_s))
+        healing = b.Healing(lambda: process_now().world.failed_s)
+        b.declare(app, before, branches, work, healing, lookups.Service(process_now))
     if columns and columns != c.NAMED:
         stream = stream.rows()
     if stateful:

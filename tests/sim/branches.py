@@ -6,6 +6,8 @@
                        →  even rows, shuffled by key  ┐
                        →  odd rows, shuffled by key   ┴→  the last odd row of each key, as a table  →  `ENRICHED`
 
+                       →  shuffle by key  →  a service is asked              →  `ASKED`                     (see `lookups`)
+
 and, in half of those with state from `TICKING_FROM` on, a function that the clock calls  →  `TICKS`.
 
 Of the rows that the committed positions speak for,
@@ -34,6 +36,7 @@ import headgate as hg
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
 from headgate.core.task.protocol import WATERMARK
 
+from . import lookups
 from .job import Row, row_of
 from .joins import is_left, is_right
 
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 
 BRANCHES_FROM = 5_000_000
 TICKING_FROM = 8_000_000
+RELEASING_FROM = 9_000_000
+SKIPPING_FROM = 10_000_000
 JUDGED, REMINDERS, ENRICHED, TICKS = "judged", "reminders", "enriched", "ticks"
 PERIOD_MS = 1500
 JUDGING, REMINDED, EVENS, ODDS = "judging", "reminded", "evens", "odds"
@@ -55,6 +60,8 @@ REMINDING = "reminding"
 AFTER_MS = 800
 DEAD_LETTER, SKIP, PARKS = "dead_letter", "skip", "parks"
 PARKED_FOR = hg.park(after="300ms", times=2)
+HELD_FOR = hg.park(after="2s", times=3, hold="1s")
+"""From `RELEASING_FROM` on: time waits for them, and operators release them."""
 HEALED_S = 0.2
 EVENT, CLOCK = "event", "clock"
 POLICIES = (DEAD_LETTER, SKIP)
@@ -76,6 +83,10 @@ class Branches:
     enriched: bool
     ticking: bool = False
     """Whether the clock calls a function."""
+    held: bool = False
+    """Whether time waits for parked rows, and operators release them."""
+    asks: str = ""
+    """How a service is asked; empty if there is none."""
 
     @classmethod
     def drawn(cls, seed: int, *, stateful: bool) -> Branches | None:
@@ -88,6 +99,12 @@ class Branches:
         behind = rng.random() < 0.5
         if behind and policy == DEAD_LETTER and Random(f"parked {seed}").random() < 0.6:
             policy = PARKS
+        asker = Random(f"lookups {seed}")
+        asks = (
+            asker.choice((lookups.ONE, lookups.SEVERAL))
+            if seed >= lookups.LOOKUPS_FROM and asker.random() < 0.8
+            else ""
+        )
         ticking = seed >= TICKING_FROM and stateful and Random(f"ticks {seed}").random() < 0.5
         return cls(
             policy if "policy" in kinds else "",
@@ -95,6 +112,8 @@ class Branches:
             timers if "timers" in kinds else "",
             "enriched" in kinds,
             ticking,
+            seed >= RELEASING_FROM,
+            asks,
         )
 
     @property
@@ -102,13 +121,14 @@ class Branches:
         """What a planted bug may need."""
         timers = {"timers", f"timers of {self.timers}"} if self.timers else set[str]()
         more = {*(["enriched"] if self.enriched else []), *(["ticking"] if self.ticking else [])}
-        return frozenset({*([self.policy] if self.policy else []), *timers, *more})
+        return frozenset({*filter(None, (self.policy, self.asks)), *timers, *more})
 
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams of frames that it makes."""
         judging = [JUDGING] if self.policy and self.behind else []
-        return (*judging, *([REMINDED] if self.timers else []), *([EVENS, ODDS] if self.enriched else []))
+        asking = [lookups.ASKING] if self.asks else []
+        return (*judging, *([REMINDED] if self.timers else []), *([EVENS, ODDS] if self.enriched else []), *asking)
 
     def left(self, taken: list[Taken]) -> list[Taken]:
         """The rows that are not left out of everything."""
@@ -118,7 +138,7 @@ class Branches:
         """The topics that it writes, each with one partition."""
         judged = [JUDGED, dead_letters] if self.policy else []
         more = ([REMINDERS] if self.timers else []) + ([ENRICHED] if self.enriched else [])
-        return (*judged, *more, *([TICKS] if self.ticking else []))
+        return (*judged, *more, *([TICKS] if self.ticking else []), *([lookups.ASKED] if self.asks else []))
 
 
 def bears(row: Any) -> bool:
@@ -188,14 +208,16 @@ def enrich(even: Any, odd: Any) -> Any:
     return {"k": even["k"], "row": [even["p"], even["s"]], "with": odd and [odd["p"], odd["s"]]}
 
 
-def declare(app: hg.App, before: Any, branches: Branches, work: Work, healing: Healing) -> None:
+def declare(
+    app: hg.App, before: Any, branches: Branches, work: Work, healing: Healing, service: lookups.Service
+) -> None:
     """The branches of these rows."""
     if isinstance(before, hg.ColumnStream):
         before = before.rows()
     if branches.policy:
         judged = before.repartition("k", name=JUDGING, partitions=2) if branches.behind else before
         if branches.policy == PARKS:
-            judged.map(healing.judge, on_error=PARKED_FOR).to(JUDGED)
+            judged.map(healing.judge, on_error=HELD_FOR if branches.held else PARKED_FOR).to(JUDGED)
         else:
             judged.map(judge, on_error=branches.policy).to(JUDGED)
     if branches.timers:
@@ -206,6 +228,8 @@ def declare(app: hg.App, before: Any, branches: Branches, work: Work, healing: H
         evens = before.filter(is_left).repartition("k", name=EVENS, partitions=2)
         latest = before.filter(is_right).repartition("k", name=ODDS, partitions=2).table(LATEST)
         evens.join(latest, into=enrich, how="left").to(ENRICHED)
+    if branches.asks:
+        lookups.declare(before, branches.asks, service)
     if branches.ticking:
 
         @app.timer(f"{PERIOD_MS}ms")
@@ -244,18 +268,27 @@ class Reminded:
 
 
 def wrong(
-    kafka: Kafka, branches: Branches, taken: Iterable[Taken], dead_letters: str, waiting: Iterable[bytes]
+    kafka: Kafka,
+    branches: Branches,
+    taken: Iterable[Taken],
+    dead_letters: str,
+    waiting: Iterable[bytes],
+    left_out: Iterable[bytes],
 ) -> list[tuple[object, ...]]:
-    """What differs from these rows. `waiting`: the values of the rows that are parked."""
+    """What differs from these rows. `waiting`: the values of the rows that are parked; `left_out`: of those that went when an operator had
+    some left out."""
     times = dict(taken := list(taken))
     found: list[tuple[object, ...]] = []
     if branches.policy:
-        found += _judged(kafka, branches, [row for row, _ in taken], dead_letters, Counter(map(row_of, waiting)))
+        parked = Counter(map(row_of, waiting)), Counter(map(row_of, left_out))
+        found += _judged(kafka, branches, [row for row, _ in taken], dead_letters, *parked)
     others = Counter(row for row, _ in branches.left(taken))
     if branches.timers:
         found += _reminded(kafka, branches, others, times)
     if branches.enriched:
         found += _enriched(kafka, others)
+    if branches.asks:
+        found += lookups.wrong(kafka, branches.asks, [row for row, _ in branches.left(taken)])
     if branches.ticking:
         found += _ticks(kafka)
     return found
@@ -270,7 +303,7 @@ def _compared(name: str, true: Counter[Any], have: Counter[Any]) -> list[tuple[o
 
 
 def _judged(
-    kafka: Kafka, branches: Branches, rows: list[Row], dead_letters: str, waiting: Counter[Row]
+    kafka: Kafka, branches: Branches, rows: list[Row], dead_letters: str, waiting: Counter[Row], left_out: Counter[Row]
 ) -> list[tuple[object, ...]]:
     taken = Counter(rows)
     good = Counter({row: n for row, n in taken.items() if bears({"s": row.seq})})
@@ -285,13 +318,18 @@ def _judged(
         bad = min(n, dead[row])
         dead[row] -= bad
         good[row] -= n - bad
+    for row, n in left_out.items():  # what has come nevertheless has gone on in the same commit
+        gone = min(n, dead[row] + good[row] - come.count(row) - buried.count(row))
+        bad = min(gone, dead[row])
+        dead[row] -= bad
+        good[row] -= gone - bad
     found = [
         *_compared(JUDGED, +good, Counter(come)),
         *_compared("dead letters", +dead, Counter(buried)),
         *_compared("parked", waiting & taken, waiting),
     ]
     if branches.policy == PARKS:
-        elsewhere = {*waiting, *buried}
+        elsewhere = {*waiting, *buried, *left_out}
         want, have = (_lanes(row for row in some if row in good and row not in elsewhere) for some in (rows, come))
         found += [("disordered", lane, numbers) for lane, numbers in have.items() if numbers != want.get(lane)]
     return found

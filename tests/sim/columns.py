@@ -55,7 +55,9 @@ def first_stage(
     """The filtered records, and these behind the shuffle."""
     before = (source if how == NAMED else source.columns()).filter(hg.col("s") % 5 != 3)
     before.to(COPIES)
-    before.repartition("k", name=SUMMED, partitions=2).agg(name="summing", **_aggregates(ranked)).to(COMBINED_SUMS)
+    before.repartition("k", name=SUMMED, partitions=2).agg(name="summing", combine=True, **_aggregates(ranked)).to(
+        COMBINED_SUMS
+    )
     sent = before.rows().map_async(work).columns(Order) if how == AWAITED else before
     stream = sent.repartition("k", name=name, partitions=width)
     stream.agg(name="summing-near", **_aggregates(ranked)).to(SUMS)

@@ -13,12 +13,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from headgate.agents.job.types.schemas import PARKED
 from headgate.core.coordination import messages
 from headgate.core.coordination.leader import protocol as leader_words
 from headgate.core.coordination.member import protocol as member_words
 from headgate.core.names import StreamPartition
 
+from .branches import PARKS, RELEASING_FROM, SKIPPING_FROM
 from .disk import Location
+from .invariants import number_of
 from .job import EXTRAS, SIDE, SOURCE
 from .log import Partition
 from .process import Process, Slot
@@ -43,6 +46,7 @@ REQUESTS = (
     "skip",
     "withdraw",
     "unset-config",
+    "release",
 )
 """These are no faults but requests of operators. They also come at any time, but do not count towards `LEAST`."""
 
@@ -60,6 +64,11 @@ class Faults:
         if not any(kind not in REQUESTS for kind in self.kinds):
             self.kinds.append("kill")
         self.kinds += edges_of(world.seed) + further_of(world.seed) + calls_of(world.seed)
+        if world.seed >= RELEASING_FROM and any(
+            job.branches is not None and job.branches.policy == PARKS for job in world.jobs
+        ):
+            self.kinds += sorted(RELEASES)
+            self.kinds += sorted(LEFT_OUT) if world.seed >= SKIPPING_FROM else []
         for name in world.locations if "power-cut" in self.kinds else ():
             world.disk(name).may_fail = True
         if world.shape.mixed and "growth" not in self.kinds:
@@ -97,7 +106,7 @@ class Faults:
         if late and (kind in REQUESTS or self.schedule.moment > self.over_at + 20.0):
             kind = self.rng.choice(("kill", "stall", "duplicate"))
         self.injected += 1
-        (KINDS | EDGES | FURTHER | CALLS)[kind](self)
+        (KINDS | EDGES | FURTHER | CALLS | RELEASES | LEFT_OUT)[kind](self)
         self.schedule.at(self.rng.expovariate(1.0 / self.pace_s), self.inject)
 
     # ------------------------------------------------------------------------------------------------------ to choose
@@ -291,7 +300,9 @@ class Faults:
     def bad_target(self) -> None:
         """Make one partition reject writes for a while: the topic is gone, or a permission is missing."""
         ours = {topic for job in self.world.jobs for topic in (job.coordinator_topic, job.heartbeat_topic)}
-        topic = self.rng.choice(sorted(self.kafka.topics.keys() - ours - {SOURCE, EXTRAS, SIDE}))
+        topic = self.rng.choice(
+            sorted(self.kafka.topics.keys() - ours - {SOURCE, EXTRAS, SIDE} - self.world.feeds.keys())
+        )
         target = StreamPartition(topic, self.rng.randrange(len(self.kafka.topics[topic])))
         if target not in self.kafka.broken:
             self.kafka.broken[target] = self.injected
@@ -329,7 +340,8 @@ class Faults:
     def _counts(self) -> None:
         for job in self.world.jobs:
             for process in list(job.processes):
-                event = leader_words.Counts(job.counts())
+                plan = process.leader.config.plan
+                event = leader_words.Counts(job.counts(plan), job.more_counts(plan))
                 self.schedule.post(process, self.rng.uniform(0.0, 2.0), process.to_leader, event)
 
     # ---------------------------------------------------------------------------------------------- of clocks and code
@@ -482,6 +494,34 @@ class Faults:
         if last >= 0:
             self._sought(job, "skip", at.partition, ["skip", min(wanted, last)])
 
+    def release(self) -> None:
+        """Have the parked rows of a task, or of some, tried now. Some workers are killed just then."""
+        job = next(job for job in self.world.jobs if job.branches is not None and job.branches.policy == PARKS)
+        model = self.world.invariants.truth(job).state.model
+        if model is None:
+            return
+        some = self.rng.sample(sorted(model.tasks), self.rng.randint(1, min(2, len(model.tasks))))
+        self.requested(job, "release-parked", "release", tasks={task: [[None, None]] for task in some})
+        if self.rng.random() < 0.3:
+            self.schedule.at(self.rng.uniform(0.02, 0.3), self.kill_all)
+
+    def leave_out(self) -> None:
+        """Have a parked row of a task left out, or all of its key or of the task up to one. Some workers are killed just then."""
+        job = next(job for job in self.world.jobs if job.branches is not None and job.branches.policy == PARKS)
+        waiting = {
+            task: sorted(map(number_of, rows))
+            for (name, task), one in sorted(self.world.invariants.references.items())
+            if name == job.name and (rows := one.tables.get(PARKED))
+        }
+        if not waiting:
+            return
+        task = self.rng.choice(sorted(waiting))
+        upto = self.rng.choice(waiting[task])
+        number = self.rng.choice([None, upto, waiting[task][0]])
+        self.requested(job, "skip-parked", "leave-out", tasks={task: [[number, max(upto, number or 0)]]})
+        if self.rng.random() < 0.3:
+            self.schedule.at(self.rng.uniform(0.02, 0.3), self.kill_all)
+
     def withdraw(self) -> None:
         """Take back a request that has no answer yet."""
         job = self.job()
@@ -609,7 +649,7 @@ class Faults:
         elif run.state in (messages.RunState.DRAINED, messages.RunState.ENDED):
             if not waiting:
                 job.concluded = True
-            elif waiting == ["seek"] * len(waiting):
+            elif set(waiting) <= {"seek", "release-parked", "skip-parked"}:
                 self.start(job)  # a seek of a closed run waits for the next one
 
 
@@ -662,6 +702,10 @@ FURTHER: dict[str, Callable[[Faults], None]] = {
 }
 """Half of the worlds from `FURTHER_FROM` on have one or two of these, too."""
 FURTHER_FROM = 2_000_000
+RELEASES: dict[str, Callable[[Faults], None]] = {"release": Faults.release}
+"""Worlds with parked rows from `RELEASING_FROM` on have this, too."""
+LEFT_OUT: dict[str, Callable[[Faults], None]] = {"leave-out": Faults.leave_out}
+"""Those from `SKIPPING_FROM` on have this besides."""
 CALLS: dict[str, Callable[[Faults], None]] = {"cancelled-call": Faults.cancelled_call}
 """A third of the worlds from `CALLS_FROM` on have this, too."""
 CALLS_FROM = 3_000_000

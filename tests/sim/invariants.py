@@ -31,6 +31,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import msgpack
+
+from headgate.agents.job.types.schemas import PARKED
 from headgate.core import orders
 from headgate.core.coordination import messages
 from headgate.core.coordination.state import FINAL, JobState
@@ -51,6 +54,7 @@ from headgate.core.task.stored.checkpoint import (
 from .branches import REMINDERS, Reminded
 from .job import LAG_MS, PARTIAL, SHARED, Row, framed, stray
 from .log import COMMITTED, Producer, Record
+from .lookups import ASKED, foreign
 from .shares import writer_of
 from .waiting import AFTER_S
 from .windows import TOPICS, Windows
@@ -65,6 +69,11 @@ Tables = dict[str, dict[bytes, bytes]]
 
 class Violation(Exception):
     """An invariant was violated."""
+
+
+def number_of(key: bytes) -> int:
+    """The number of a parked row, of its key in the table."""
+    return msgpack.unpackb(key)
 
 
 class Reference:
@@ -148,6 +157,8 @@ class Invariants:
         self.came: dict[StreamPartition, int] = {}
         """By source partition that was added: the latest time that anybody had said when its first record was committed, or with
         state its first position."""
+        self.left_out: dict[str, list[bytes]] = {}
+        """By job, the parked rows that went when an operator had some left out."""
         self.intervals: dict[str, dict[StreamPartition, list[tuple[int, int]]]] = {}
         self.runs: dict[str, dict[StreamPartition, list[str]]] = {}
         """As `intervals`: the run in which each of them was read."""
@@ -247,10 +258,13 @@ class Invariants:
                 self.fail(f"{actor.process.name} starts {task}, which has failed at {target}, and that is still broken")
 
     def end_asked(self, process: Process, at: StreamPartition, committed: bool) -> None:
-        """The end of a log is meaningful only if nobody else can still write to it."""
+        """The end of a log is meaningful only if nobody else can still write to it. Whoever follows a log knows that others write to it."""
         if committed or at.stream != process.job.log_topic:
             return
+        follows = {name for name, one in process.runtime.followers.all.items() if one.work is not None}
         for watched in process.watched.values():
+            if watched.name in follows:
+                continue
             owner = self.reference(process.job.name, watched.name).owner
             if watched.log_partition == at.partition and owner is watched and (undecided := self._undecided(at)):
                 self.fail(f"{watched.name} asks for the end of its log while {undecided} transaction is open in it")
@@ -272,12 +286,15 @@ class Invariants:
             self.closed(actor.process, actor.name)
 
     def closed(self, process: Process, task: str | None = None) -> None:
-        """A worker has released a task, or exits in order: no store of the task, or of any, is open in it."""
+        """A worker has released a task, or exits in order: no store of the task, or of any, is open in it. The store of a log that it
+        follows may be."""
+        followers = process.runtime.followers.all.values() if task is not None else ()
+        followed = [one.store for one in followers]
         for place, disk in sorted(self.world.disks.items()):
             for (job, name), files in sorted(disk.files.items()):
                 for one in files:
                     mine = one.holder is not None and one.holder.process is process and job == process.job.name
-                    if mine and task in (None, name):
+                    if mine and task in (None, name) and one.holder not in followed:
                         self.fail(f"{process.name} has released {name}, and its store at {place} is open")
         for txid, producer in sorted(self.world.kafka.producers.items()) if task is None else ():
             mine = producer.owner is not None and producer.owner[0] is process
@@ -300,6 +317,7 @@ class Invariants:
         self.commits += 1
         job = process.job
         contributed = process.contributed.pop(producer.owner[1], {})
+        actors = dict(contributed)
         for (topic, partition), records in touched:
             if topic != job.log_topic:
                 continue
@@ -320,6 +338,8 @@ class Invariants:
                 self.windows.committed(topic, records)
             if topic == REMINDERS and job.branches is not None:
                 self.reminded.committed(job.branches, records)
+            if topic == ASKED and (why := foreign(process, actors, records)):
+                self.fail(why)
 
     def _contributed(
         self, process: Process, producer: Producer, actor: Watched, partition: int, records: list[Record]
@@ -335,6 +355,7 @@ class Invariants:
                 f"{actor.name} writes into partition {partition} of the log, and its own is {actor.log_partition}"
             )
         checkpoint: Checkpoint | None = None
+        unparked: dict[int, bytes] = {}
         for record in records:
             if record.key == CHECKPOINT_KEY:
                 reference.checkpoint = record.value
@@ -343,12 +364,15 @@ class Invariants:
             at = parse_log_key(record.key)
             rows = reference.tables.setdefault(at.table or "", {})
             if record.value is None:
-                rows.pop(at.key, None)
+                gone = rows.pop(at.key, None)
+                if at.table == PARKED and gone is not None:
+                    unparked[number_of(at.key)] = gone
             else:
                 rows[at.key] = record.value
         if checkpoint is None:
             self.fail(f"{actor.name} commits without a checkpoint")
             return
+        self._left_out(process.job, actor, reference, checkpoint, unparked)
         self._moves(process.job, actor, reference, checkpoint)
         self.windows.counted(actor)
         actor.sealed = []
@@ -356,13 +380,30 @@ class Invariants:
         reference.step_times = actor.sealed_times
         reference.run = actor.run_id
 
+    def _left_out(
+        self, job: Job, actor: Watched, reference: Reference, checkpoint: Checkpoint, unparked: dict[int, bytes]
+    ) -> None:
+        """Parked rows that an operator has left out are gone with the commit that remembers the order, and no others because of it."""
+        rows = reference.tables.get(PARKED, {})
+        for request in checkpoint.applied:
+            order = None if request in reference.seeks else self.world.reading.left_out(job, request)
+            if order is None:
+                continue
+            assert order.upto is not None, "an operator has seen what is to be left out"
+            if order.number is None and (left := [n for n in map(number_of, rows) if n <= order.upto]):
+                self.fail(
+                    f"{actor.name} has left out what was parked up to {order.upto}, and {min(left)} is still there"
+                )
+            self.left_out.setdefault(job.name, []).extend(row for n, row in unparked.items() if n <= order.upto)
+
     def _moves(self, job: Job, actor: Watched, reference: Reference, checkpoint: Checkpoint) -> None:
         """Positions continue where they were, over records that were processed in this transaction."""
         intervals, runs = self.intervals.setdefault(job.name, {}), self.runs.setdefault(job.name, {})
         applied = checkpoint.applied
         fresh = [request for request in applied if request not in reference.seeks]
-        skipped = [at for request in fresh if (at := self.world.reading.skipped(job, request)) is not None]
-        sought = len(fresh) > len(skipped)
+        seeks = [request for request in fresh if not self.world.reading.unparks(job, request)]
+        skipped = [at for request in seeks if (at := self.world.reading.skipped(job, request)) is not None]
+        sought = len(seeks) > len(skipped)
         before = dict(reference.positions)
         upto = dict(before)
         for at, begin, end in actor.sealed:
@@ -389,8 +430,8 @@ class Invariants:
                 at not in self.came and job.shape.stateful and self.grown(at)
             ):  # it has joined a task that others wait for already
                 self.came[at] = self._latest()
-        if fresh:
-            self.world.reading.sought(actor, fresh, before, checkpoint)
+        if seeks:
+            self.world.reading.sought(actor, seeks, before, checkpoint)
         self.world.reading.ended(actor, checkpoint)
         forgotten = [request for request in reference.seeks if request not in applied]
         if forgotten and len(applied) < MAX_APPLIED:

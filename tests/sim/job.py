@@ -161,6 +161,8 @@ class Shape:
     """How the first stage works on columns, see `columns`; otherwise it works on rows."""
     ranked: bool = False
     """Its aggregates of columns rank rows, too."""
+    pattern: str = ""
+    """The pattern of its sources, some of which come later, see `patterns`."""
 
     @property
     def plain(self) -> bool:

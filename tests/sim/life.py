@@ -17,6 +17,7 @@ from headgate.agents.cancellation import Unasked, answered
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
 from headgate.agents.port.port import Background
+from headgate.agents.runtime.copies.directory import NoDirectory
 from headgate.agents.runtime.task.task import TaskActor
 from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.agents.testing.port import MemoryMailbox
@@ -56,6 +57,7 @@ class Watched:
         self.grant = actor.grant
         self.incarnation = process.runtime.producers.incarnation
         self.log_partition = actor.state.log.partition
+        self.since_s = process.world.schedule.moment
         self.run_id = ""
         self.began = False
         self.reported = ""
@@ -204,6 +206,11 @@ class Topics:
     def __init__(self, process: Process) -> None:
         self._process = process
 
+    async def width(self, topic: str) -> int:
+        """See `runtime`."""
+        await self._process.retried(self._process.kafka.up)
+        return len(self._process.kafka.topics[topic])
+
     async def check_widths(self, widths: Mapping[str, int]) -> None:
         """See `runtime`."""
         await self._process.retried(self._process.kafka.up)
@@ -226,7 +233,17 @@ class Topics:
 
         def effect() -> dict[str, int]:
             process.kafka.up()
-            return process.job.counts()
+            return process.job.counts(process.leader.config.plan)
+
+        return await process.retried(effect)
+
+    async def more_counts(self) -> dict[str, int]:
+        """See `coordination.LeaderTopics`."""
+        process = self._process
+
+        def effect() -> dict[str, int]:
+            process.kafka.up()
+            return process.job.more_counts(process.leader.config.plan)
 
         return await process.retried(effect)
 
@@ -292,7 +309,7 @@ class Life:
         process, invariants, waiting = self._process, self._process.world.invariants, self._process.world.waiting
 
         def tell(task: str, order: orders.Order) -> None:
-            if isinstance(order, orders.Seek):
+            if isinstance(order, orders.Seek | orders.Unpark):
                 waiting.told(process, task, order)
             original.tell(task, order)
 
@@ -362,7 +379,10 @@ class Life:
         process = self._process
         try:
             with answered("the start"):
-                await self.coordination.start(process.member, process.leader, beat_s=process.job.heartbeat_s)
+                job = process.job
+                await self.coordination.start(
+                    process.member, process.leader, beat_s=job.heartbeat_s, look_s=lambda: job.look_s
+                )
         except Unasked as error:
             process.world.exited(process, 1, str(error))
 
@@ -370,6 +390,7 @@ class Life:
         await self.participant.over.wait()
         for actor in list(self.runtime.actors.values()):
             await actor.kill()  # as `agents.worker.worker` does
+        await self.runtime.followers.stop()
         assert self._process.exit is not None
         self._process.world.exited(self._process, *self._process.exit)
 
@@ -395,6 +416,10 @@ class Life:
         """See `runtime.RuntimeHost`."""
         process = self._process
         return TaskDisk(process, process.world.disk(process.slot.location), task)
+
+    def copy_disk(self, table: str) -> NoDirectory:
+        """See `runtime.RuntimeHost`. Copies lie in memory."""
+        return NoDirectory()
 
     def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """See `runtime.RuntimeHost`."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .branches import BRANCHES_FROM, TICKING_FROM, Branches
+from .branches import BRANCHES_FROM, RELEASING_FROM, SKIPPING_FROM, TICKING_FROM, Branches
 from .faults import CALLS, CALLS_FROM, EDGES, EDGES_FROM, FURTHER, FURTHER_FROM
+from .lookups import LOOKUPS_FROM, ONE, SEVERAL
 from .timely import CALM_FROM, timed
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ class Plant:
     def __init__(
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
-        """`needs`: faults, requests, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `shares`,
-        `modulo`, `bounded`, `at least once`, `calm`, `groups`, a policy, `timers`, `enriched`, `ticking`. Without them the bug has
-        no effect, and a seed is skipped.
+        """`needs`: faults, requests, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `follows`,
+        `standby`, `shares`, `modulo`, `bounded`, `at least once`, `calm`, `groups`, a policy, `timers`, `enriched`, `ticking`. Without
+        them the bug has no effect, and a seed is skipped.
         """
         self.name = name
         self.why = why
@@ -45,6 +46,12 @@ class Plant:
     @property
     def first(self) -> int:
         """The first seed that may have what it needs."""
+        if self.needs & {ONE, SEVERAL}:
+            return LOOKUPS_FROM
+        if "leave-out" in self.needs:
+            return SKIPPING_FROM
+        if "release" in self.needs:
+            return RELEASING_FROM
         if "ticking" in self.needs:
             return TICKING_FROM
         if self.needs & BRANCHES:
@@ -67,6 +74,8 @@ class Plant:
         has = {
             "tables": world.shape.stateful,
             "hosts": len(world.locations) > 1,
+            "follows": world.follows,
+            "standby": world.standby > 0,
             "shares": world.sharing is not None,
             "modulo": world.shape.modulo,
             "bounded": world.shape.bounded,

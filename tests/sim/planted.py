@@ -12,6 +12,8 @@ from headgate.core.task import protocol as facts
 from .plant import Plant
 from .planted_branches import BRANCHES
 from .planted_effects import EFFECTS
+from .planted_lookups import LOOKUPS
+from .planted_moves import MOVES
 from .planted_time import STANDING
 
 UNANSWERED_S = 1.0
@@ -569,29 +571,33 @@ def _late_partial_is_one_row() -> list[tuple[Any, str, Any]]:
 def _merged_session_stays() -> list[tuple[Any, str, Any]]:
     from headgate.agents.operators.base.block_store import BlockStore
 
-    original = BlockStore.write
+    original = BlockStore.write_all
 
-    def write(self: Any, *args: Any, **how: Any) -> None:
+    def write_all(self: Any, *args: Any, **how: Any) -> None:
         self._delete = lambda slots: None
         try:
             original(self, *args, **how)
         finally:
             del self._delete
 
-    return [(BlockStore, "write", write)]
+    return [(BlockStore, "write_all", write_all)]
 
 
 def _closed_session_stays() -> list[tuple[Any, str, Any]]:
     from headgate.agents.operators.windows.open_sessions import OpenSessions
+    from headgate.agents.operators.windows.session_arrays import SessionArrays
 
-    original = OpenSessions.prepare
+    def planted(of: type[OpenSessions] | type[SessionArrays]) -> tuple[Any, str, Any]:
+        original = of.prepare
 
-    def prepare(self: Any) -> None:
-        given, self.given = self.given, []
-        original(self)
-        self.given = given
+        def prepare(self: Any) -> None:
+            given, self.given = self.given, []
+            original(self)
+            self.given = given
 
-    return [(OpenSessions, "prepare", prepare)]
+        return of, "prepare", prepare
+
+    return [planted(OpenSessions), planted(SessionArrays)]
 
 
 def _late_part_unsaid() -> list[tuple[Any, str, Any]]:
@@ -824,8 +830,10 @@ PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
         *EFFECTS,
+        *MOVES,
         *STANDING,
         *BRANCHES,
+        *LOOKUPS,
         Plant(
             "grant-before-fence",
             "a grant is written before the fence of the last holder has returned",

@@ -84,6 +84,61 @@ def parked_rows_that_ran_stay_in_the_table() -> Patches:
     return [(Parked, "_try", try_)]
 
 
+def the_last_row_of_a_released_key_is_the_first() -> Patches:
+    from headgate.agents.operators.failures.parked import Parked
+
+    original = Parked._release
+
+    def release(self: Any, queues: Any) -> None:
+        queues = list(queues)
+        original(self, queues)
+        for one in queues:
+            self._queues[one].ids.reverse()
+
+    return [(Parked, "_release", release)]
+
+
+def a_release_is_not_remembered() -> Patches:
+    from headgate.core.task.seeks import Seeks
+
+    original = Seeks.unparked
+
+    def unparked(self: Any, key: str, refused: str) -> Any:
+        before = list(self.applied)
+        said = original(self, key, refused)
+        self.applied[:] = before
+        return said
+
+    return [(Seeks, "unparked", unparked)]
+
+
+def what_was_not_seen_is_left_out_too() -> Patches:
+    from headgate.agents.operators.failures.parked import Parked
+
+    original = Parked._leave_out
+
+    def leave_out(self: Any, queues: Any, upto: Any) -> None:
+        original(self, queues, None)
+
+    return [(Parked, "_leave_out", leave_out)]
+
+
+def what_is_left_out_stays_in_the_table() -> Patches:
+    from headgate.agents.operators.failures.parked import Parked
+
+    original = Parked._leave_out
+
+    def leave_out(self: Any, queues: Any, upto: Any) -> None:
+        table = self._table
+        self._table = type("Kept", (), {"__getitem__": table.__getitem__, "delete_many": lambda *_: None})()
+        try:
+            original(self, queues, upto)
+        finally:
+            self._table = table
+
+    return [(Parked, "_leave_out", leave_out)]
+
+
 def ticks_counted_by_their_process() -> Patches:
     from headgate.agents.operators.actors import ticking
 
@@ -113,6 +168,30 @@ BRANCHES: tuple[Plant, ...] = (
         "a parked record that has gone on stays in the table",
         parked_rows_that_ran_stay_in_the_table,
         ("parks",),
+    ),
+    Plant(
+        "released-from-behind",
+        "the rows of a key that is released are tried from the last one on",
+        the_last_row_of_a_released_key_is_the_first,
+        ("parks", "release"),
+    ),
+    Plant(
+        "release-forgotten",
+        "a release is answered, and no checkpoint remembers it",
+        a_release_is_not_remembered,
+        ("parks", "release"),
+    ),
+    Plant(
+        "unseen-left-out",
+        "an operator has parked rows left out, and those go, too, that are parked later",
+        what_was_not_seen_is_left_out_too,
+        ("parks", "leave-out"),
+    ),
+    Plant(
+        "left-out-stays",
+        "parked rows that an operator has left out are forgotten in memory alone",
+        what_is_left_out_stays_in_the_table,
+        ("parks", "leave-out"),
     ),
     Plant(
         "ticks-in-memory",

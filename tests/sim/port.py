@@ -366,6 +366,7 @@ class SimConsumer:
         self, process: Process, answered: Callable[[StreamPartition, FetchAnswer], None], max_wait_ms: int, name: str
     ) -> None:
         self._of_data = name not in (STREAM, "heartbeats")
+        self.name = name
         self.process = process
         self.dead = False
         self._answered = answered
@@ -457,7 +458,7 @@ class SimConsumer:
             start, end, stable = log.start, log.end, log.stable
             try:
                 limit = FETCH_OF_A_LOG if log.compact else FETCH
-                records, following = log.read(position, limit)
+                records, following = self.read(log, position, limit)
             except OffsetOutOfRange as error:
                 taken: Taken | None = Taken(part.at, position, error=OutOfRange(str(error)))
             else:
@@ -466,6 +467,10 @@ class SimConsumer:
                     taken = Taken(part.at, position, _batches(log, records, following), following)
             found.append((part, epoch, taken, end, stable, start))
         process.schedule.post(process, process.schedule.latency(), process.loop.call_soon, self._arrived, found)
+
+    def read(self, log: Any, position: int, limit: int) -> tuple[list[Any], int]:
+        """What the broker gives from this position on."""
+        return log.read(position, limit)
 
     def _arrived(self, found: list[Any]) -> None:
         self._asked = None

@@ -34,6 +34,8 @@ class Reading:
         self.world = world
         self._seeks: dict[tuple[str, str], messages.SeekRequest] = {}
         """By job and id, every seek that a run has contained."""
+        self._unparks: dict[tuple[str, str], messages.UnparkRequest] = {}
+        """By job and id, every order about parked records that a run has contained."""
         self._untils: dict[tuple[str, str], Mapping[str, tuple[int, ...]]] = {}
         """By job and run, the bounds of its inputs."""
         self._contained: dict[tuple[str, str], float] = {}
@@ -54,6 +56,7 @@ class Reading:
         for seek in run.seeks:
             self._seeks[job.name, seek.id] = seek
             self._contained.setdefault((job.name, seek.id), self.world.schedule.moment)
+        self._unparks |= {(job.name, one.id): one for one in run.unparks}
         before = self._untils.get((job.name, run.run_id))
         if before is not None:
             if dict(before) != dict(run.untils):
@@ -66,6 +69,15 @@ class Reading:
                 named = [said for (_, one), told in self._answers.items() if one == at for _, _, said in told]
                 if offset not in named:
                     self.world.invariants.fail(f"run {run.run_id} ends {at} at {offset}, which no broker has named")
+
+    def unparks(self, job: Job, name: str) -> bool:
+        """Whether this request is about parked records, and moves no position."""
+        return (job.name, name) in self._unparks
+
+    def left_out(self, job: Job, name: str) -> messages.UnparkRequest | None:
+        """The order that leaves parked records out; None if it does something else."""
+        found = self._unparks.get((job.name, name))
+        return found if found is not None and found.what == orders.LEAVE_OUT else None
 
     def place_of(self, job: Job, name: str) -> StreamPartition | None:
         """The partition that a seek moves."""

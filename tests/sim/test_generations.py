@@ -11,8 +11,8 @@ from headgate.core.coordination.leader.draft import Draft
 from tests.sim.generations import come_and_gone
 from tests.sim.invariants import Violation
 
-NAMES = 800
-"""A worker may be remembered for two minutes at most, in which some 80 others come and go: this is ten times as many. More show no more,
+NAMES = 400
+"""A worker may be remembered for two minutes at most, in which some 80 others come and go: this is five times as many. More show no more,
 because the stream is checked at each change: `make fuzz` runs ten thousand.
 """
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.blocks import BRANCHED, CALM, RANKED, TICKING, edge_blocks, fixed_blocks, run_block, run_fixed
+from tests.sim.blocks import ASKING, BRANCHED, CALM, RANKED, TICKING, edge_blocks, fixed_blocks, run_block, run_fixed
 from tests.sim.faults import CALLS, EDGES, FURTHER, calls_of, edges_of, further_of
+from tests.sim.lookups import ONE, SEVERAL
 from tests.sim.plant import BRANCHES
 from tests.sim.timely import timed
 from tests.sim.world import World
@@ -40,6 +41,12 @@ def test_rows_are_ranked_in_each_way_of_columns():
 def test_the_clock_calls_in_some_worlds():
     """A function of the job, not of a task."""
     assert all("ticking" in world.jobs[0].branches.words for world in map(World, TICKING))
+
+
+def test_a_service_is_asked_in_some_worlds():
+    """By key with a cache, and about several rows at a time."""
+    words = [world.jobs[0].branches.words for world in map(World, ASKING)]
+    assert {word for some in words for word in some} >= {ONE, SEVERAL}
 
 
 def test_time_is_judged_in_calm_worlds():

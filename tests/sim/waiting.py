@@ -63,7 +63,7 @@ class Waiting:
         self._behind: dict[tuple[object, ...], int] = {}
         """What a process or a task does not know yet, and for how many seconds nothing has prevented that."""
 
-    def told(self, process: Process, task: str, seek: orders.Seek) -> None:
+    def told(self, process: Process, task: str, seek: orders.Errand) -> None:
         """A member told a task to seek."""
         self._owed[process.name, task, seek.request] = 0
 
@@ -257,5 +257,5 @@ class Waiting:
             mine is not None
             and run is not None
             and request in mine.delivered
-            and any(one.id == request for one in run.seeks)
+            and any(one.id == request for one in (*run.seeks, *run.unparks))
         )

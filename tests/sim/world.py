@@ -89,6 +89,11 @@ def modulo(partitions: Any, broadcast: frozenset[str]) -> dict[str, list[StreamP
     return tasks
 
 
+def parked_value(stored: bytes) -> bytes:
+    """The value of a parked row."""
+    return ParkedRow(*msgpack.unpackb(parse_log_value(stored).body)).value or b""
+
+
 class Job:
     """One job of the world: its topics, its plan, and its workers."""
 
@@ -107,12 +112,14 @@ class Job:
         producers = world.sharing.names if world.sharing is not None and kind == DOWNSTREAM else ()
         plain = kind == "whole" and not (shape.mixed or world.at_least_once)
         self.branches = b.Branches.drawn(world.seed, stateful=shape.stateful) if plain else None
-        words = (*words, self.joining, self.branches, producers, shape.ranked)
+        words = (*words, self.joining, self.branches, producers, shape.ranked, shape.pattern)
         self.declared = declared(kind, *words)
         self.coordinator_topic = self.declared.topics.coordinator
         self.heartbeat_topic = self.declared.topics.heartbeat
         self.log_topic = self.declared.topics.log
         self.heartbeat_s = 1.0
+        self.look_s = 30.0
+        """How often its leader looks at the inputs."""
         self.delete_retention_ms = LOG_RETENTION_MS
         self.shuffled = SHARED if shape.split else self.declared.topics.intermediate(SHUFFLED)
         """The stream between the two stages."""
@@ -183,11 +190,13 @@ class Job:
             return (self.shuffled,)
         if self.kind == "side":
             return (SIDE,)
+        if self.shape.pattern:
+            return tuple(self.world.feeds)
         return (SOURCE, EXTRAS) if self.shape.mixed else (SOURCE,)
 
     def is_source(self, stream: str) -> bool:
         """Whether a stream contains records from outside, not frames."""
-        return stream in (SOURCE, EXTRAS, SIDE)
+        return stream in (SOURCE, EXTRAS, SIDE) or (bool(self.shape.pattern) and stream in self.inputs)
 
     def _plan(self) -> Plan:
         return Plan(
@@ -201,11 +210,16 @@ class Job:
             else by_partition,
             resolve=self.shape.bounded and self.kind != "downstream",
             ends=self.inputs,
+            wider=(lambda topics: self.declared.joined(topics).graph) if self.shape.pattern else None,
         )
 
-    def counts(self) -> dict[str, int]:
-        """The partition counts of the inputs."""
-        return {stream: len(self.world.kafka.topics[stream]) for stream in self.inputs}
+    def counts(self, plan: Plan) -> dict[str, int]:
+        """The partition counts of the inputs of this code."""
+        return {stream: len(self.world.kafka.topics[stream]) for stream in self.inputs if stream in plan.inputs}
+
+    def more_counts(self, plan: Plan) -> dict[str, int]:
+        """The partition counts of the topics that have come since and match a pattern."""
+        return {stream: len(self.world.kafka.topics[stream]) for stream in self.inputs if stream not in plan.inputs}
 
     def need_log_partition(self, partition: int) -> None:
         """Make the task log have as many partitions as tasks."""
@@ -235,6 +249,10 @@ class World:
 
     def __init__(self, seed: int, trace: bool = False, faulty: bool = True) -> None:
         self.seed = seed
+        self.follows = seed % 2 == 1
+        """Whether its workers prepare tasks before they move; the others are of a version that cannot."""
+        self.standby = int(seed % 4 == 1)
+        """How many other workers follow the log of each task all the time."""
         self.schedule = Schedule(seed)
         if trace:
             self.schedule.trace = []
@@ -265,6 +283,8 @@ class World:
         self.failing_chunks = 0
         self.failed_s: dict[Any, float] = {}
         """When the function of a job whose rows are parked failed on each of them first."""
+        self.away_until_s = 0.0
+        """Until when the service that is asked is away."""
         self.failing_starts = 0
         self.cancelled_awaits = 0
         self.refusing_writes = 0
@@ -338,7 +358,7 @@ class World:
 
     def make_leader(self, process: Process) -> Leader:
         job = process.job
-        timing = replace(job.timing, jitter_s=self.rng.random() * 1.5)
+        timing = replace(job.timing, jitter_s=self.rng.random() * 1.5, standby=self.standby)
         return Leader(
             LeaderConfig(process.slot.processor, process.name, f"uuid-{job.name}-{process.name}", job.plan, timing)
         )
@@ -362,6 +382,7 @@ class World:
                 fingerprint=job.plan.fingerprint,
                 lock_free=not locked,
                 supervised=supervised,
+                follows=self.follows,
                 session_s=SESSION_S,
                 backoff_s=1.0,
             )
@@ -640,12 +661,13 @@ class World:
                 found.joins = joins.wrong(self.kafka, job.joining, runs, self.may_be_late)
             if job.branches is not None:
                 waiting = [
-                    ParkedRow(*msgpack.unpackb(parse_log_value(row).body)).value or b""
+                    parked_value(row)
                     for (name, _), reference in sorted(self.invariants.references.items())
                     for row in (reference.tables.get(PARKED, {}).values() if name == job.name else ())
                 ]
+                gone = map(parked_value, self.invariants.left_out.get(job.name, ()))
                 dead_letters = job.declared.topics.dead_letters
-                found.branches = b.wrong(self.kafka, job.branches, all_taken, dead_letters, waiting)
+                found.branches = b.wrong(self.kafka, job.branches, all_taken, dead_letters, waiting, gone)
             result.append((job.name, found))
         return result
 

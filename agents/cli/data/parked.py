@@ -1,17 +1,19 @@
 """`headgate parked JOB`: the records that wait because a step failed on them, or on an earlier one of their key; also while the job runs.
 
 They are the rows of the table `hg.parked`: the workers that run the tasks are asked, or, where none answers, the task log is read. Exit
-codes: 0, or 4 if the job or the task does not exist.
+codes: 0, or 4 if the job, the task or the key does not exist. `release`, `skip` and `export` are verbs of it.
 """
 
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 from typing import Any
 
 import click
 
 from ...job.types.schemas import PARKED
+from ..group import WithVerbs
 from ..options import Target, about_job, run_async
 from ..output import age, output_option, show_table, show_text, shown_as_json
 from ..pages import token_option
@@ -19,13 +21,27 @@ from .tables import read_tables
 
 WIDEST = 60
 """Of a key and a reason in a table."""
+MOST = 10_000
+"""How many records a worker gives in one answer."""
 
 
-@click.command()
+class ParkedCommand(WithVerbs):
+    """Shows parked records; its verbs release, skip and export them."""
+
+    verbs = MappingProxyType(
+        {
+            "release": "data.unparking:release",
+            "skip": "data.unparking:skip",
+            "export": "data.parked_export:export",
+        }
+    )
+
+
+@click.command(cls=ParkedCommand)
 @click.argument("job")
 @click.option("--task", default="", metavar="TASK", help="Only the records of this task.")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of records."
+    "--limit", type=click.IntRange(1, MOST), default=100, show_default=True, help="Maximum number of records."
 )
 @click.option("--from-log", is_flag=True, help="Read the task log instead of asking the workers.")
 @token_option
@@ -34,7 +50,7 @@ WIDEST = 60
 def parked(to: Target, task: str, limit: int, from_log: bool, output: str) -> None:
     """Show the parked records of a job: where each came from, and of the first one of a key why it failed and when it is tried again."""
     found = run_async(read_tables(to, PARKED, "", task, limit, from_log))
-    rows = [{"task": row["task"], **row["value"]} for row in found["rows"]]
+    rows = [record_of(row) for row in found["rows"]]
     if shown_as_json(output, {"job": str(to.job), "records": rows, "more": found["more"]}):
         return
     if not rows:
@@ -46,11 +62,25 @@ def parked(to: Target, task: str, limit: int, from_log: bool, output: str) -> No
         click.echo(f"… more than {limit} records; see --limit", err=True)
 
 
-def _line(one: dict[str, Any], now_ms: float) -> list[Any]:
+def record_of(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the table as a record, with its task."""
+    return {"task": row["task"], **row["value"]}
+
+
+def place_of_record(one: dict[str, Any]) -> str:
+    """Where a record came from: stream, partition, offset, and its row if it came in a frame."""
     row = "" if one["row"] is None else f".{one['row']}"
-    where = f"{one['stream']}:{one['partition']}:{one['offset']}{row}"
+    return f"{one['stream']}:{one['partition']}:{one['offset']}{row}"
+
+
+def chosen(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """The rows with this key, or, if it is the place of a record, that record; all without a key."""
+    return [row for row in rows if not key or key in (row["value"]["key"], place_of_record(row["value"]))]
+
+
+def _line(one: dict[str, Any], now_ms: float) -> list[Any]:
     key = "" if one["key"] is None else one["key"][:WIDEST]
-    own = [one["task"], where, key, age(max(0.0, (now_ms - one["since"]) / 1000))]
+    own = [one["task"], place_of_record(one), key, age(max(0.0, (now_ms - one["since"]) / 1000))]
     if "why" not in one:
         return [*own, "", "", "behind the one before"]
     return [*own, one["tries"], age(max(0.0, (one["due"] - now_ms) / 1000)), one["why"][:WIDEST]]

@@ -18,6 +18,7 @@ from ....core.coordination.state import JobState
 from ....core.errors import NotFound
 from ....core.names import StreamPartition
 from ....core.settings import offer
+from ...job.types.schemas import PARKED
 from ...kafka.offsets import KafkaOffsets
 from ...kafka.port import KafkaPort
 from ...port.bounds import log_ends
@@ -79,6 +80,8 @@ async def read_tables(to: Target, table: str, key: str, task: str, limit: int, f
         workers = [] if from_log else [w for w in stored(state, LOCALITY).values() if w["url"] and w["tasks"]]
         answers = await asyncio.gather(*(_ask(to, worker, table, key, task, limit) for worker in workers))
         heard = [one for one in answers if one is not None]
+        if copies := [one for one in heard if one.get("copy")]:
+            return merged(copies[:1], table, limit)  # each worker has all of it
         known = {name for one in heard for name in (one.get("tasks") or _tasks_of(one))}
         if task and state.changelogs and task not in state.changelogs:
             raise NotFound(f"{to.job} has no task '{task}'", remedy=offer(task, state.changelogs))
@@ -88,7 +91,7 @@ async def read_tables(to: Target, table: str, key: str, task: str, limit: int, f
             if not from_log:
                 click.echo(f"Note: read from the task log: {', '.join(missing)}", err=True)
             logs = [await _from_log(to, state, name, table, key, limit) for name in missing]
-            if table and not heard:
+            if table not in ("", PARKED) and not heard:  # that no record is parked is an answer
                 _in_some_log(to, table, {name for one in logs for name in one["names"]})
             found = merged([*heard, *logs], table, limit)
         return found

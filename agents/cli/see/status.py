@@ -7,7 +7,7 @@ heartbeat for a whole session is shown as silent. Exit codes: 0, or 4 if the job
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -17,29 +17,16 @@ from ....core.coordination.member.admission import goes_on
 from ....core.coordination.state import JobState
 from ....core.errors import NotFound
 from ....core.graph.keying import ENOUGH, OTHER, UNKNOWN
-from ....core.names import JobName, StreamPartition, natural
-from ....core.orders import RESTING, WORKING, TaskState
+from ....core.names import JobName
+from ....core.orders import TaskState
 from ....core.settings import offer
 from ...process.reading import Hearing, following, heard, pauses, shown
-from ...status.batches import load_documents, memory_documents
-from ...status.documents import job, join_documents, time_documents, time_of, window_documents
-from ...web.stuck import AFTER_S
-from ...worker.load.batch_load import BatchLoad, memory_of_load, spark_of_load
-from ...worker.load.health import work_of_load
-from ...worker.load.join_load import JoinRows
-from ...worker.load.load import key_load, task_load
-from ...worker.load.step_facts import F, steps_of_load, summed
-from ...worker.load.times import merged, times_of_load
-from ...worker.load.window_load import StepWindows
+from ...status.draining import progress_lines
+from ...status.of_job import SILENT, of_job
 from ..options import Target, about_job, run_async
 from ..output import age, megabytes, output_option, show_fields, show_json, show_table, show_text
 from ..pages import page, refusal, token_option
-from .draining import drain_of, progress_lines
-
-MOST_SHOWN = 5
-"""At most this many holders of a watermark are named."""
-SILENT = "silent"
-"""The state of a task whose worker sends no heartbeats. Its last known state may be outdated."""
+from .unread import unread_topics
 
 
 @click.command()
@@ -70,7 +57,9 @@ async def read(to: Target) -> dict[str, Any]:
     async with following(to.client, to.topics) as stream:
         beats = await heard(to.client, to.topics.heartbeat, stream.job)
         await stream.to_end()
-        return document(to, stream.job, beats)
+        found = document(to, stream.job, beats)
+        found["warnings"] += await unread_topics(to.client, to.topics, stream.job)
+        return found
 
 
 async def why_of(to: Target, name: str) -> dict[str, Any]:
@@ -129,95 +118,7 @@ def show_why(found: dict[str, Any]) -> None:
 
 def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     """The status from the stream and the heartbeats together."""
-    now_ms = int(time.time() * 1000)
-    found = job(state)
-    loads: dict[str, Any] = {}
-    present: dict[str, Any] = {}
-    """Only of workers with a recent heartbeat: an older one may be outdated."""
-    blocked: set[str] = set()
-    """Workers whose main loop is blocked: what only it knows, it knew when it last turned."""
-    for worker in found["workers"]:
-        beat = hearing.beats.get(worker["process"])
-        silent = beat is None or not beat.alive
-        worker["heard_s"] = None if beat is None else round(beat.age_s, 1)
-        worker["alive"] = not silent
-        worker["ready"] = not silent and beat is not None and beat.beat.load.get("ready") == 1.0
-        worker["spark"] = None if beat is None else spark_of_load(beat.beat.load)
-        worker["spark_memory"] = [] if beat is None or silent else memory_documents(memory_of_load(beat.beat.load))
-        worker["applied_config"] = None if beat is None else int(beat.beat.load.get("config", -1))
-        if beat is not None and not silent and beat.beat.turn_age_s >= AFTER_S:
-            worker["ready"] = False
-            where = f"; {worker['url']}/livez shows where it is blocked" if worker["url"] else ""
-            found["warnings"].append(
-                f"the main loop of {worker['processor']} has been blocked for {beat.beat.turn_age_s:.0f} s{where}"
-            )
-        if beat is not None and not silent:
-            loads[worker["processor"]] = beat.beat.load
-            if beat.beat.turn_age_s >= AFTER_S:
-                blocked.add(worker["processor"])
-            if beat.age_s <= beat.pace.speaks_s:
-                present[worker["processor"]] = beat.beat.load
-    silent = {worker["processor"] for worker in found["workers"] if not worker["alive"]}
-    run_state = "" if found["run"] is None else found["run"]["state"]
-    over = run_state if run_state in RESTING else ""
-    """What all tasks of a closed run have come to, although the last that each of them has reported is its release."""
-    for task in found["tasks"]:
-        said = task_load(loads.get(task["worker"] or "", {}), task["task"])
-        task["state"] = said["state"] or over or task["said"] or ("granted" if task["worker"] else "waiting")
-        if task["worker"] in silent:
-            task["why"] = task["why"] or f"no heartbeats from {task['worker']}; its last state was {task['state']}"
-            task["state"] = SILENT
-        task["since"] = time_of(said["since_ms"])
-        task["for_s"] = None if said["since_ms"] is None else round(max(0, now_ms - said["since_ms"]) / 1000, 1)
-        task["lag"] = None if task["worker"] in blocked else said["lag"]
-        letter = work_of_load(loads.get(task["worker"] or "", {}), now_ms).get(task["task"])
-        task["letter"] = None if letter is None else {"what": letter.what, "for_s": round(letter.for_s, 1)}
-        task["watermark"] = time_of(said["watermark_ms"])
-        task["restore_left"], task["parked"] = said["restore_left"], said["parked"]
-    tasks = found["tasks"]
-    found["drain"] = None
-    if found["run"] is not None and found["run"]["state"] == "draining":
-        found["drain"] = drain_of(to.job, state, tasks, loads)
-    known = [task["lag"] for task in tasks if task["lag"] is not None]
-    found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
-    found["keys"] = key_load(loads.values())
-    found["times"] = times_of(state, found["tasks"], present, now_ms)
-    found["windows"] = window_documents(_of_all(StepWindows, loads))
-    found["batches"] = load_documents(_of_all(BatchLoad, loads), now_ms)
-    found["joins"] = join_documents(_of_all(JoinRows, loads))
-    return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
-
-
-def _of_all(kind: type[F], loads: Mapping[str, Mapping[str, float]]) -> list[F]:
-    """What all workers say of their steps, summed."""
-    return summed(one for load in loads.values() for one in steps_of_load(kind, load))
-
-
-def times_of(
-    state: JobState, tasks: list[dict[str, Any]], loads: Mapping[str, Mapping[str, float]], now_ms: int
-) -> list[dict[str, Any]]:
-    """The times of all workers merged. Each holder has its worker and state; so has a task that cannot report its time."""
-    found = time_documents(merged([one for load in loads.values() for one in times_of_load(load)]), now_ms)
-    known = {task["task"]: task for task in tasks}
-    mute = {name: task["state"] for name, task in known.items() if task["state"] not in (*WORKING, *RESTING)}
-    mute |= {name: SILENT for name, task in known.items() if task["worker"] and task["worker"] not in loads}
-    owned = state.model.tasks if state.model is not None else {}
-    for one in found:
-        holding = {held["who"] for held in one["held_by"]}
-        for name in sorted(mute, key=natural):
-            if name not in holding and any(at.stream == one["place"] for at in owned.get(name, ())):
-                one["held_by"].append({"who": name, "why": mute[name], "at": None})
-        for held in one["held_by"]:
-            task = known.get(held["who"]) or next((t for t in tasks if _reads(owned, t["task"], held["who"])), None)
-            held["task"], held["worker"] = (None, None) if task is None else (task["task"], task["worker"])
-            held["state"] = None if task is None else mute.get(task["task"], task["state"])
-        one["more_holders"] += max(0, len(one["held_by"]) - MOST_SHOWN)
-        del one["held_by"][MOST_SHOWN:]
-    return found
-
-
-def _reads(owned: Mapping[str, tuple[StreamPartition, ...]], task: str, partition: str) -> bool:
-    return any(str(at) == partition for at in owned.get(task, ()))
+    return of_job(to.job, state, hearing, int(time.time() * 1000))
 
 
 def holder(held: dict[str, Any]) -> str:
@@ -299,6 +200,16 @@ def show(found: dict[str, Any]) -> None:
                  *([t["location"] or "-"] if places else []), "-" if t["lag"] is None else t["lag"], t["watermark"] or "-",
                  t["why"] or why(t))
                 for t in found["tasks"]
+            ),
+        )  # fmt: skip
+    if copies := [(w["processor"], one) for w in found["workers"] for one in w["copies"]]:
+        click.echo()
+        show_table(
+            ["COPY OF", "WORKER", "STATE", "ROWS", "BYTES", "LAG", "READ UP", "LEFT OUT", "BUILT ANEW"],
+            (
+                (c["table"], worker, c["state"], c["rows"], c["bytes"], "-" if c["lag"] is None else c["lag"],
+                 "-" if c["age_s"] is None else f"{c['age_s']:g}s ago", c["left_out"], c["built_anew"])
+                for worker, c in copies
             ),
         )  # fmt: skip
     if failed := [t for t in found["tasks"] if t["state"] == TaskState.FAILED]:
@@ -387,14 +298,23 @@ def lag(found: dict[str, Any]) -> str:
     return f"{found['lag']:,} records" + (f", unknown for {silent} of {len(found['tasks'])} tasks" if silent else "")
 
 
+FAR = 10_000
+"""How many records a standby may lack before the status says so of the task."""
+
+
 def why(task: dict[str, Any]) -> str:
     """Additional information about a task."""
     if task["letter"]:
         return f"working on {task['letter']['what']} for {age(task['letter']['for_s'])}"
     if task["restore_left"]:
         return f"{task['restore_left']:,} records to replay"
+    if task["preparing"]:
+        left = "" if task["prepare_left"] is None else f": {task['prepare_left']:,} records to replay"
+        return f"{task['preparing']} is preparing to run it{left}"
     if task["wanted"] and task["worker"] and task["wanted"] != task["worker"]:
         return f"moving to {task['wanted']}"
+    if task["standby_left"] is not None and task["standby_left"] > FAR:
+        return f"its standby {task['standby']} lacks {task['standby_left']:,} records"
     if task["parked"]:
         return f"{task['parked']:,} records are parked"
     return "-"

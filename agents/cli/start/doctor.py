@@ -12,6 +12,7 @@ import platform
 import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,22 @@ import click
 from ....core.errors import HeadgateError, NotFound
 from ....core.graph.rights import rights
 from ...broker.java import find_java
+from ...broker.schema_server import registry_url_of
 from ...job.derive.declaration import Declared
 from ...kafka.allowed import lacking
 from ...kafka.topics import TopicsAdmin
+from ...live_settings import Settings
 from ...process.configuration import NO_BROKER, CommandLine, Configuration
 from ...process.launch import load_app
+from ...process.patterns import find_topics
 from ...records.native import chosen
+from ...registry.client import HttpRegistry, RegistryAccess
+from ...registry.serde import serdes_of
 from ...worker.job_topics import JobTopics
 from ..options import app_dir_option, broker_options, configured, run_async
 from ..output import output_option, show_table, show_text, shown_as_json
 from .acls import command, principal_of
+from .registry_checks import inputs_said, newest, registry_said
 
 OK, WARNING, WRONG = "ok", "warning", "wrong"
 LEAST_FREE = 1 << 30
@@ -56,14 +63,18 @@ class Finding:
 def doctor(app_at: str, app_dir: Path | None, said: CommandLine, output: str) -> None:
     """Look at brokers, versions, Java, Spark, disk and clock; with MODULE:app also at the inputs and rights of this job."""
     app = load_app(app_at, app_dir) if app_at else None
-    declared = None if app is None else Declared(app)
     configuration = configured(said, app={} if app is None else app.settings, need_broker=False)
+    if app is not None and configuration.broker_origin != NO_BROKER:
+        run_async(find_topics(app, configuration))
+    declared = None if app is None else Declared(app)
     spark = declared is not None and any(step.in_spark for step in declared.steps)
     found = [*versions(), *of_java(needed=spark), *of_spark(needed=spark), of_disk(configuration), of_clock()]
     if configuration.broker_origin == NO_BROKER:
         found.append(no_broker(needed=declared is not None))
     else:
         found += run_async(at_brokers(configuration, declared))
+    if declared is not None and any(serdes_of(declared.steps)):
+        found += run_async(at_registry(configuration, declared))
     if not shown_as_json(
         output, {"findings": [{"what": f.what, "state": f.state, "said": f.said, "todo": f.todo} for f in found]}
     ):
@@ -180,6 +191,19 @@ async def at_brokers(configuration: Configuration, declared: Declared | None) ->
         if found[-1].state == OK and not hidden & declared.graph.outputs:
             found.append(await _checked("outputs", topics, topics.output_counts))
     return found
+
+
+async def at_registry(configuration: Configuration, declared: Declared) -> list[Finding]:
+    """Whether the schema registry answers, what the job's outputs lack there, and whether the newest records of inputs can be read."""
+    embedded = "" if configuration.broker_origin == NO_BROKER else registry_url_of(configuration.client.bootstrap)
+    try:
+        registry = HttpRegistry(RegistryAccess.of(Settings(configuration.given), embedded))
+    except HeadgateError as error:
+        return [Finding("registry", WRONG, error.what, error.remedy)]
+    found = await registry_said(registry, declared.steps)
+    if found[0][1] and configuration.broker_origin != NO_BROKER:
+        found += await inputs_said(registry, declared.steps, partial(newest, configuration.client))
+    return [Finding(what, OK if right else WRONG, said, "" if right else todo) for what, right, said, todo in found]
 
 
 async def _checked(what: str, topics: JobTopics, ask: Callable[[], Awaitable[Any]]) -> Finding:

@@ -4,6 +4,7 @@ with. They change nothing, and judge by the functions by which a worker and its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 from ....core.coordination.fleet import WORKERS, idle_note, present, workers_text, workers_wanted
 from ....core.coordination.leader.assignment import tasks_of
 from ....core.coordination.leader.plan import Plan
+from ....core.coordination.messages import OVER, SetRun
 from ....core.coordination.placement import asked
 from ....core.coordination.state import JobState
 from ....core.errors import DeclarationError, HeadgateError, NotFound
@@ -29,6 +31,7 @@ from ...job.steps.step import Step
 from ...kafka.topics import ABOUT_PROPERTIES, Compared, ExistingTopic, TopicSpec, compared
 from ...process.configuration import CommandLine, Configuration
 from ...process.launch import bound_inputs, load_app
+from ...process.patterns import find_topics
 from ...process.planning import StateChange, joins, misfits, state_changes
 from ...process.reading import OtherJob, folded
 from ...worker.job_topics import TO_COME, JobTopics, NotThere, no_outputs, widest
@@ -59,6 +62,7 @@ def plan(target: str, bounded: bool, workers: int | None, app_dir: Path | None, 
     if bounded:
         bound_inputs(app)
     configuration = configured(said, app=app.settings)
+    run_async(find_topics(app, configuration))
     found, refused = run_async(_plan(Declared(app), configuration, workers or 0, bounded=bounded))
     if not shown_as_json(output, found):
         show_plan(found, planned_workers(workers or 0, found["workers"]["wanted"], configuration))
@@ -100,6 +104,24 @@ def show_plan(found: dict[str, Any], workers: int) -> None:
         ([t["task"], t["worker"], *([at.get(t["worker"], "-"), t["location"] or "-"] if places else []),
           ", ".join(t["partitions"])] for t in found["tasks"]),
     )  # fmt: skip
+    if found["copies"]:
+        click.echo()
+        show_table(["ONE COPY PER WORKER", "OF THE TOPIC"], ([one["table"], one["topic"]] for one in found["copies"]))
+    if found["patterns"]:
+        click.echo()
+        show_table(
+            ["PATTERN", "TOPICS", "JOIN", "LEAVE", "OTHER WIDTH"],
+            (
+                [
+                    one["pattern"],
+                    ", ".join(one["topics"]),
+                    ", ".join(one["joins"]) or "-",
+                    ", ".join(one["leaves"]) or "-",
+                    ", ".join(f"{topic['topic']} {topic['was']} → {topic['now']}" for topic in one["widths"]) or "-",
+                ]
+                for one in found["patterns"]
+            ),
+        )
     if found["ends"]:
         click.echo()
         show_table(
@@ -171,7 +193,8 @@ async def _intended(
         own, outputs = topics.all_specs(inputs, {**streams, **shared}, len(tasks))
         found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
         try:
-            await topics.check_widths({} if before is None else before.widths)
+            framed = plan.graph.framed  # an input may grow
+            await topics.check_widths({one: n for one, n in (before.widths if before else {}).items() if one in framed})
         except HeadgateError as error:
             refused.append(error)
     finally:
@@ -236,7 +259,7 @@ def _document(
                 else "missing",
             }
         )
-    wanted = dict(before.wanted) if before is not None else {}
+    wanted = before.target if before is not None else {}
     names = list(before.processors) if before is not None and len(before.processors) == workers else []
     names = names or [f"worker-{number}" for number in range(workers)]
     placer = intended.placer_name, intended.placer
@@ -249,12 +272,14 @@ def _document(
         "deployment": intended.deployment,
         "stateful": intended.stateful,
         "topics": rows,
+        "copies": [{"table": name, "topic": one.source.topic} for name, one in sorted(declared.copied.items())],
+        "patterns": _patterns(declared, before, None if state is None else state.run, made.inputs),
         "tasks": [
             {
                 "task": task,
                 "worker": owner.get(task),
                 "location": stores[task],
-                "partitions": [f"{s}[{p}]" for s, p in grouping[task]],
+                "partitions": [f"{s}[{p}]" for s, p in grouping[task] if s not in declared.graph.copied],
             }
             for task in sorted(grouping, key=natural)
         ],
@@ -271,6 +296,37 @@ def _document(
         "state": [{"what": one.what, "tasks": list(one.tasks), "refused": one.refused} for one in changes],
         "problems": [one.what for one in refused],
     }
+
+
+def _patterns(
+    declared: Declared, before: JobModel | None, run: SetRun | None, widths: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The topics of each pattern, which of them join or leave the job, and which have another width than its tasks know. What has joined a
+    run that is not over is read by it already."""
+    found: dict[str, list[str]] = {}
+    for topic, step in sorted(declared.inputs.items()):
+        if step.matched:
+            found.setdefault(step.matched, []).append(topic)
+    known = {} if before is None else before.streams
+    joined = set[str]() if run is None or run.state in OVER else set(run.joined)
+    result: list[dict[str, Any]] = []
+    for pattern, read in found.items():
+        topics = sorted({*read, *(one for one in joined if re.fullmatch(pattern, one))})
+        gone = known.keys() - joined - set(declared.inputs)
+        result.append(
+            {
+                "pattern": pattern,
+                "topics": topics,
+                "joins": [] if before is None else [one for one in topics if one not in known],
+                "leaves": sorted(one for one in gone if re.fullmatch(pattern, one)),
+                "widths": [
+                    {"topic": one, "was": known[one], "now": widths[one]}
+                    for one in topics
+                    if one in known and widths.get(one, known[one]) != known[one]
+                ],
+            }
+        )
+    return result
 
 
 def _location(state: JobState | None, processor: str) -> str | None:
@@ -365,6 +421,7 @@ def topics_plan(
         show_acls(Declared(app), configuration, principal, create=not no_create, output=output)
         return
     configuration = configured(said, app=app.settings)
+    run_async(find_topics(app, configuration))
     commands, refused = run_async(_topics_plan(Declared(app), configuration))
     if not shown_as_json(
         output, {"job": str(app.job), "commands": commands, "problems": [one.what for one in refused]}

@@ -23,6 +23,7 @@ from ....core.settings import parse
 from ...logger import Logger
 from ...process.configuration import CommandLine
 from ...process.launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
+from ...process.patterns import find_topics
 from ...process.reading import shown
 from ...process.signals import Signals
 from ...status import documents
@@ -195,6 +196,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     web = {name: configuration.value(f"web.{name}") for name in ("host", "port", "token")}
     page = Page(str(web["host"]), int(web["port"]), PageDoor(str(web["host"]), str(web["token"])))
     await page.bind()
+    await find_topics(app, configuration)
     options = worker_options(app, configuration, seat, identity, root=root, url=page.url)
     worker = Worker(options)
     waiting = Waiting(worker, shown(app.job))

@@ -1,4 +1,4 @@
-"""The verbs that send a request to a job: `drain`, `stop`, `start`, `pause`, `resume`, `move`, `scale`.
+"""The verbs that send a request to a job: `stop`, `start`, `pause`, `resume`, `move`, `scale`; and what they and `drain` have in common.
 
 Each writes one request and follows its answer. Without `--wait` a verb ends when the leader has accepted the request, with it when the
 request is done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what is not done), 4 no such job or no live run.
@@ -7,32 +7,34 @@ request is done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import dataclass
+from functools import partial, wraps
 from typing import Any
 
 import click
 
 from ....core.coordination import requests as r
 from ....core.coordination.fleet import WORKERS
-from ....core.coordination.metadata import CONFIG, REQUESTS, MetadataStore
+from ....core.coordination.metadata import CONFIG, MetadataStore
 from ....core.coordination.state import JobState
 from ....core.errors import EnvironmentFault
-from ....core.names import JobName
-from ...process.cascade import cascade
 from ...process.reading import heard, shown
-from ...process.requests import Outcome, Request, ask, drains_of, to_withdraw
+from ...process.requests import Outcome, Request, ask
+from ...process.scaling import until_settled
+from ...status.draining import progress_lines
 from ..options import Target, about_job, run_async, wait_options
-from ..output import output_option, plain, show_json, show_table, show_text, shown_as_json
-from ..see.draining import progress_lines
+from ..output import output_option, plain, show_text, shown_as_json
 
+StaysParked = Callable[[Target], int | None]
 run_option = click.option(
     "--run-id", default="", metavar="ID", help="The run that the request is for.  [default: the live run]"
 )
 
 
-def asked(to: Target, request: Request, wait: bool, timeout: float, output: str) -> None:
-    """Send the request, and show the outcome."""
+def asked(
+    to: Target, request: Request, wait: bool, timeout: float, output: str, left: StaysParked | None = None
+) -> None:
+    """Send the request, and show the outcome. `left`: finds how many records stay parked behind it, when it is done."""
 
     def say(answer: Any, _: Any) -> None:
         if answer.state not in ("done", "refused", "failed"):
@@ -44,7 +46,7 @@ def asked(to: Target, request: Request, wait: bool, timeout: float, output: str)
     except KeyboardInterrupt:
         click.echo(f"An accepted request continues in the background: `headgate status {shown(to.job)}`", err=True)
         raise
-    show_outcome(to, request, found, output)
+    show_outcome(to, request, found, output, left(to) if left is not None and found.state == "done" else None)
 
 
 class DrainWatch:
@@ -84,9 +86,9 @@ class Asker:
     timeout: float
     output: str
 
-    def __call__(self, request: Request) -> None:
-        """Send the request, and show the outcome."""
-        asked(self.to, request, self.wait, self.timeout, self.output)
+    def __call__(self, request: Request, left: StaysParked | None = None) -> None:
+        """Send the request, and show the outcome; see `asked`."""
+        asked(self.to, request, self.wait, self.timeout, self.output, left)
 
     @property
     def metadata(self) -> MetadataStore:
@@ -113,9 +115,9 @@ def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[...,
     return add
 
 
-def show_outcome(to: Target, request: Request, found: Outcome, output: str) -> None:
-    """Print the outcome, for people or for programs."""
-    if shown_as_json(output, outcome_document(to, request, found)):
+def show_outcome(to: Target, request: Request, found: Outcome, output: str, parked: int | None = None) -> None:
+    """Print the outcome, for people or for programs. `parked`: how many records stay parked behind it; None if that was not looked for."""
+    if shown_as_json(output, outcome_document(to, request, found, parked)):
         return
     paused = f", {found.paused}" if found.paused else ""
     run = f"; run {found.run_id} is {found.run_state}{paused}" if found.run_id else ""
@@ -124,9 +126,17 @@ def show_outcome(to: Target, request: Request, found: Outcome, output: str) -> N
         f"; `headgate requests withdraw {shown(to.job)} {found.uuid}` withdraws it" if found.state == "written" else ""
     )
     show_text(f"{request.verb} of {shown(to.job)}: {found.state}{why}{run}{back}")
+    show_parked(to, parked)
 
 
-def outcome_document(to: Target, request: Request, found: Outcome) -> dict[str, Any]:
+def show_parked(to: Target, parked: int | None) -> None:
+    """Say how many records stay parked behind a drain, if any do."""
+    if parked:
+        stay = f"{parked:,} record{'s stay' if parked > 1 else ' stays'} parked"
+        show_text(f"{stay}, which the next run takes up: `headgate parked {shown(to.job)}` shows why")
+
+
+def outcome_document(to: Target, request: Request, found: Outcome, parked: int | None = None) -> dict[str, Any]:
     """The document of `-o json`; its schema is `schemas/answer.json`."""
     return {
         "job": str(to.job),
@@ -137,83 +147,8 @@ def outcome_document(to: Target, request: Request, found: Outcome) -> dict[str, 
         "run": found.run_id or None,
         "run_state": found.run_state or None,
         "progress": dict(found.progress),
+        "parked": parked,
     }
-
-
-@click.command()
-@click.argument("job")
-@run_option
-@click.option("--mode", default=r.DEFAULT_MODE, show_default=True, help="How to drain; there is only `default` so far.")
-@click.option("--list", "list_", is_flag=True, help="Only list the drains that are pending or in progress.")
-@click.option(
-    "--withdraw",
-    is_flag=False,
-    flag_value="",
-    default=None,
-    metavar="REQUEST",
-    help="Withdraw this pending drain (its id, or the start of it); without REQUEST the only one there is.",
-)
-@click.option(
-    "--cascade",
-    "cascade_",
-    is_flag=True,
-    help="Wait, then drain the jobs that read what this one shares, and so on, each after its producers.",
-)
-@asks()
-def drain(ask: Asker, run_id: str, mode: str, list_: bool, withdraw: str | None, cascade_: bool) -> None:
-    """Stop reading, finish everything that was read, and close the run for good.
-
-    Batches and timers are flushed, results are committed, and the workers exit with 0. The next run continues after what was read.
-    With `--run-id` you can request the drain before that run has started.
-    """
-    if sum([list_, withdraw is not None, cascade_]) > 1:
-        raise click.UsageError("--list, --withdraw and --cascade exclude each other")
-    if cascade_:
-        drain_followers(ask, Request(r.DRAIN, run_id, {"mode": mode}))
-    elif list_:
-        show_drains(ask.to, drains_of(ask.to.folded()), ask.output)
-    elif withdraw is not None:
-        ask.metadata.remove(REQUESTS, to_withdraw(ask.to.folded(), withdraw, ask.to.job, r.DRAIN))
-    else:
-        ask(Request(r.DRAIN, run_id, {"mode": mode}))
-
-
-def drain_followers(ask: Asker, request: Request) -> None:
-    """Drain the job and those behind it, and show each outcome; the schema of the document is `schemas/drain-cascade.json`."""
-    drained: list[dict[str, Any]] = []
-
-    def tell(job: JobName, found: Outcome | None) -> None:
-        to = replace(ask.to, job=job)
-        if found is not None:
-            drained.append(outcome_document(to, request, found))
-        if ask.output == "json":
-            return
-        if found is not None:
-            show_outcome(to, request, found, ask.output)
-        else:
-            click.echo(f"drain of {shown(job)}: its run is over already")
-
-    to = ask.to
-    run_async(cascade(to.client, to.topics, request.arguments, run_id=request.run_id, timeout_s=ask.timeout, tell=tell))
-    if ask.output == "json":
-        show_json({"job": str(to.job), "drained": drained})
-
-
-def show_drains(to: Target, found: list[dict[str, Any]], output: str) -> None:
-    """Print the drains, for people or for programs; the schema is `schemas/drain-list.json`."""
-    if shown_as_json(output, {"job": str(to.job), "drains": found}):
-        return
-    show_table(
-        ["REQUEST", "WRITTEN", "RUN", "MODE", "BY", "STATE", "DRAINED", "WHY"],
-        (
-            [
-                one["request"], one["written"] or "-", one["run"] or "-", one["mode"], one["by"], one["state"],
-                f"{one['done']} of {one['of']} tasks" if one["of"] else "-", one["why"] or "-",
-            ]
-            for one in found
-        ),
-        none=f"No drain of {shown(to.job)} is pending or in progress.",
-    )  # fmt: skip
 
 
 @click.command()
@@ -277,10 +212,16 @@ def move(ask: Asker, task: str, processor: str) -> None:
 @click.command()
 @click.argument("job")
 @click.argument("workers", type=click.IntRange(1, 1000), metavar="N")
+@click.option(
+    "--settled", is_flag=True, help="Wait until the workers are there, and each task runs where it is to run."
+)
 @asks(wait=True)
-def scale(ask: Asker, workers: int) -> None:
+def scale(ask: Asker, workers: int, settled: bool) -> None:
     """Set the number of workers. The supervisor of `headgate run --workers` starts those that are missing, and stops the last ones.
 
     The number stays, also for the next run. `headgate config unset JOB workers` gives it back to `--workers`.
     """
     ask.metadata.put(CONFIG, WORKERS, workers)
+    if settled:
+        say = partial(show_text, err=True)
+        run_async(until_settled(ask.to.client, ask.to.topics, workers, ask.timeout, say))

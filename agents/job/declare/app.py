@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
@@ -67,6 +68,8 @@ class InputOptions(TypedDict, total=False):
     partitioner: Literal["murmur2", "crc32"] | None
     on_bad_data: Policy
     on_error: Policy
+    pattern: str
+    into: Callable[[Any, str], Any] | None
 
 
 class App(RefusesVerbs):
@@ -117,6 +120,8 @@ class App(RefusesVerbs):
             raise DeclarationError(f"App(include={include!r})", remedy=f"a list of modules: include=[{include!r}]")
         self._include = tuple(include)
         self._included = False
+        self.found: tuple[str, ...] | None = None
+        """The topics among which those of patterns are; None: not looked yet."""
 
     def __repr__(self) -> str:
         return f"<App {self.job}: {len(self.steps)} steps>"
@@ -128,17 +133,17 @@ class App(RefusesVerbs):
 
     @overload
     def input(
-        self, topic: str, *, serde: Serde[V], key_serde: Serde[K], **options: Unpack[InputOptions]
+        self, topic: str = ..., *, serde: Serde[V], key_serde: Serde[K], **options: Unpack[InputOptions]
     ) -> Stream[K, V]: ...
     @overload
-    def input(self, topic: str, *, serde: Serde[V], **options: Unpack[InputOptions]) -> Stream[Any, V]: ...
+    def input(self, topic: str = ..., *, serde: Serde[V], **options: Unpack[InputOptions]) -> Stream[Any, V]: ...
     @overload
-    def input(self, topic: str, *, key_serde: Serde[K], **options: Unpack[InputOptions]) -> Stream[K, Any]: ...
+    def input(self, topic: str = ..., *, key_serde: Serde[K], **options: Unpack[InputOptions]) -> Stream[K, Any]: ...
     @overload
-    def input(self, topic: str, **options: Unpack[InputOptions]) -> Stream[Any, Any]: ...
+    def input(self, topic: str = ..., **options: Unpack[InputOptions]) -> Stream[Any, Any]: ...
     def input(
         self,
-        topic: str,
+        topic: str = "",
         *,
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
@@ -161,9 +166,18 @@ class App(RefusesVerbs):
         `producers=["pricing"]`: the topic is a stream that this other job writes by `.share(…)`; several jobs may share one. Its records
         have the times that they had there, its watermark is that of its producers, and with `until="producers"` the input ends when all
         of them have ended.
+        `pattern="orders-.*"`, in place of a topic: all topics whose whole name matches this regular expression, each with its own
+        partitions and time, merged; those that come while the job runs, too. `into=fn` with it: what `fn(value, topic)` returns goes on as
+        the value.
         """
         _one_topic(topic, options)
-        check_topic(topic, "input")
+        pattern = options.get("pattern", "")
+        if "pattern" in options:
+            topic = check_pattern(pattern)
+        else:
+            check_topic(topic, "input")
+        if (into := options.get("into")) is not None:
+            check_into(into, pattern)
         where = f"input('{topic}')"
         if (other := inputs_of(self.steps).get(topic)) is not None:
             raise DeclarationError(
@@ -187,6 +201,8 @@ class App(RefusesVerbs):
                 InputStep(
                     name=topic,
                     topic=topic,
+                    pattern=pattern,
+                    into=into,
                     serde=serde if serde is not None else self.serde,
                     key_serde=key_serde,
                     key=options.get("key"),
@@ -454,16 +470,40 @@ def earliest_of(given: Moment | None, where: str) -> int | None:
 
 
 def _one_topic(topic: Any, options: Mapping[str, Any]) -> None:
-    """Refuse several topics, and patterns as other libraries have them: each topic has partitions and a time of its own."""
-    given = f"pattern={options['pattern']!r}" if "pattern" in options else repr(topic)
+    """Refuse several topics, and patterns where a topic stands: each topic has partitions and a time of its own."""
     several = isinstance(topic, list | tuple | set | frozenset)
     matching = isinstance(topic, str) and not set("*?^$[](){}|+\\").isdisjoint(topic)
-    if not (several or matching or "pattern" in options):
-        return
-    raise DeclarationError(
-        f"input({given:.100}): an input is one topic, and not several by a list or a pattern",
-        remedy="app.input(…) for each of them, and first.merge(*others); a topic that comes later joins when it is declared",
-    )
+    if several or matching:
+        raise DeclarationError(
+            f"input({topic!r:.100}): an input is one topic, and not several by a list or a pattern",
+            remedy=f"app.input(pattern={topic!r:.100}) reads all topics whose whole name matches"
+            if matching
+            else "app.input(…) for each of them, and first.merge(*others)",
+        )
+    if topic and "pattern" in options:
+        raise DeclarationError(
+            f"input({topic!r:.100}, pattern={options['pattern']!r:.100})", remedy="either a topic or a pattern"
+        )
+
+
+def check_pattern(pattern: Any) -> str:
+    """The pattern itself; refuse what is none."""
+    if not isinstance(pattern, str) or not pattern:
+        raise DeclarationError(f"input(pattern={pattern!r:.100}) names no topic", remedy='app.input("orders")')
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise DeclarationError(
+            f"input(pattern={pattern!r:.100}) is no regular expression: {error}", remedy='pattern="orders-.*"'
+        ) from None
+    return pattern
+
+
+def check_into(into: Any, pattern: str) -> None:
+    """Refuse a function that cannot be told the topic of a value."""
+    if not pattern:
+        raise DeclarationError("input(into=…) without a pattern", remedy=".map(fn) on the stream: its topic is known")
+    check_function(into, "input(into=…)", number=2, signature="(value, topic)")
 
 
 def check_input(topic: str, options: InputOptions) -> None:

@@ -22,7 +22,7 @@ from .declaring import Declaring, added
 from .windows import checked_window
 
 if TYPE_CHECKING:
-    from ....core.columns.schema import ColumnSchema
+    from ....core.columns.schema import ColumnSchema, ColumnSpec
     from ...records.values.serdes import Serde
     from ..steps.step import Policy
 
@@ -37,11 +37,13 @@ def batch(
     *,
     gathered: bool = False,
     reference: ByReference | None = None,
-    for_sink: bool = False,
+    limited_by: str = "",
+    key_column: ColumnSpec | None = None,
+    takes_updates: bool = False,
 ) -> BatchStep:
     """The step of `.batch(…)`, of rows or of columns. Its arguments are those of the verb; `gathered`: behind `.gather()`;
-    `for_sink`: a sink gets them."""
-    if max_rows is None and max_bytes is None and max_age is None:
+    `limited_by`: a sink gets them, and what holds its limits; `key_column` and `takes_updates`: what it wants of its rows."""
+    if max_rows is None and max_bytes is None and max_age is None and not limited_by:
         raise DeclarationError(
             "batch() without a limit would end only with the stream", remedy="batch(max_rows=100_000)"
         )
@@ -58,7 +60,10 @@ def batch(
         schema=schema,
         gathered=gathered,
         reference=reference,
-        for_sink=for_sink,
+        for_sink=limited_by != "",
+        limited_by=limited_by,
+        key_column=key_column,
+        takes_updates=takes_updates,
     )
 
 

@@ -6,18 +6,20 @@ Promises: a column that does not exist, or that is of the wrong type, is refused
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ....core.columns.expressions import ColumnRef, Expression, Node, columns_in, node_of, substituted
-from ....core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
+from ....core.columns.logical import DECIMAL, WHOLE
+from ....core.columns.schema import BOOL, FLOAT, INT, ColumnSchema, ColumnSpec
 from ....core.columns.typing import NUMBERS, column_of, kind_of
 from ....core.errors import DeclarationError
 from ...records.columns.frame_libraries import Library, check_library
 from ...records.columns.framed_columns import HIDDEN
 from ...records.columns.selecting import names_in, needs_value
 from ...records.values.column_types import columns_of_type, is_arrow_schema, type_of_arrow
+from ...records.values.messages import is_message
 from ...records.values.serdes import OUTPUT_KEY, is_json, json
 from ..derive.named_fields import fields_behind, fields_of_type
 from ..derive.references import check_columns_of
@@ -25,7 +27,7 @@ from ..derive.result_fields import type_of_rows
 from ..steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, SelectColumnsStep, WithColumnsStep
 from ..steps.ends import SinkStep
 from ..steps.sources import InputStep, ShuffleStep
-from ..types.aggregates import OF_NUMBERS, Aggregate
+from ..types.aggregates import OF_NUMBERS, Aggregate, shown_result
 from ..types.arguments import check_function
 from .checks import check_partitions, check_policy, check_serde, check_topic, name_of
 from .declaring import Declaring, DeclaringApp, added, serde_for
@@ -69,7 +71,13 @@ class KnownColumns:
                 f"{verb}({by!r:.60}) does not name a column",
                 remedy='compute it before: .with_columns(key=…), and name it: "key"',
             )
-        column = self.schema[by]
+        column = self.schema.value(by, f"{verb}('{by}')")
+        if column.logical is not None:
+            remedy = ".strftime('%Y-%m-%d')" if column.type == INT else ".hash()"
+            raise DeclarationError(
+                f"{verb}('{by}'): {column.said} makes no key",
+                remedy=f'make text or a number of it: hg.col("{by}"){remedy}',
+            )
         if column.type == FLOAT or (column.type == BOOL and not or_boolean):
             raise DeclarationError(
                 f"{verb}('{by}'): {column.type} makes no key",
@@ -77,8 +85,9 @@ class KnownColumns:
             )
         return column
 
-    def check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
-        """Refuse aggregates that need rows, numbers where there are none, or other conditions than of these columns."""
+    def checked_aggregates(self, aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
+        """Refuse aggregates that need rows, numbers where there are none, or other conditions than of these columns. Those of columns of
+        logical types get results of these."""
         for title, part in aggregates.items():
             if part.name == "aggregate" or any(map(needs_value, (part.of, part.by, part.where))):
                 raise DeclarationError(
@@ -86,15 +95,41 @@ class KnownColumns:
                     remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
                 )
             if part.by is not None:
-                self.schema[str(part.by)]  # raises if there is none
-            columns = [self.schema[name] for name in names_in(part.of)]
+                self.schema.value(str(part.by), f"agg({title}=hg.{part.name}(…))")  # raises if there is none
+            columns = [self.schema.value(name, f"agg({title}=hg.{part.name}(…))") for name in names_in(part.of)]
             column = columns[0] if isinstance(part.of, str) else None
+            if any(one.logical is not None for one in columns) or self._ranks(part):
+                continue
             if column is not None and part.name in OF_NUMBERS and column.type not in NUMBERS:
                 raise DeclarationError(
                     f"agg({title}=hg.{part.name}('{column.name}')) needs numbers, and '{column.name}' is {column.type}",
                     remedy=f'cast it: .with_columns({column.name}=hg.col("{column.name}").cast(float))',
                 )
         check_conditions(aggregates, self.schema)
+        return {title: self._of_logical(title, part) for title, part in aggregates.items()}
+
+    def _ranks(self, part: Aggregate) -> bool:
+        """Whether an aggregate ranks rows by a column of a logical type."""
+        return isinstance(part.by, str) and self.schema[part.by].logical is not None
+
+    def _of_logical(self, title: str, part: Aggregate) -> Aggregate:
+        """An aggregate whose results are of the logical type of its column, if that has one."""
+        by = self.schema[part.by].logical if isinstance(part.by, str) else None
+        kinds = {name: self.schema[name].logical for name in names_in(part.of)}
+        if by is None and not any(kinds.values()):
+            return part
+        found = kinds.get(part.of) if isinstance(part.of, str) else None
+        kind = next((one for one in kinds.values() if one is not None), by)
+        numbers = part.name in ("min", "max") and found is not None and found.name in WHOLE
+        chosen = part.name in ("first", "last", "arg_max", "arg_min") and isinstance(part.of, str)
+        fits = numbers or (chosen and (by is None or by.name in WHOLE)) or part.name == "count_distinct"
+        if not (fits or (part.name == "sum" and found is not None and found.name == DECIMAL)):
+            name = next((name for name, one in kinds.items() if one is not None), str(part.by))
+            raise DeclarationError(
+                f"agg({title}=hg.{part.name}(…)) takes no {kind}, and '{name}' is one",
+                remedy=f'make a number or text of it: .with_columns({name}=hg.col("{name}").cast(float)), .cast(int), .strftime(…)',
+            )
+        return part if found is None or part.name == "count_distinct" else shown_result(part, found)
 
     def filter(self, of: Declaring, keep: Any, on_error: Policy) -> FilterColumnsStep:
         """The step of `.filter(…)`."""
@@ -110,6 +145,12 @@ class KnownColumns:
                 "with_columns() needs at least one column", remedy='with_columns(total=hg.col("a") * 2)'
             )
         nodes = {name: node_of(value, f"with_columns({name}=…) is") for name, value in columns.items()}
+        for name in nodes:
+            if self.schema.inside(name):
+                raise DeclarationError(
+                    f"with_columns(): '{name}' is a nested object or a field of one, which is not replaced",
+                    remedy="give the column another name",
+                )
         specs = [column_of(name, node, self.schema) for name, node in nodes.items()]
         policy = check_policy(on_error, "with_columns(on_error)")
         step = added(of, WithColumnsStep, made=nodes, schema=self.schema, on_error=policy)
@@ -129,10 +170,11 @@ class KnownColumns:
                 raise DeclarationError(
                     f"select({name!r:.60}) does not name a column", remedy="give an expression a name: select(total=…)"
                 )
-            self.schema[name]  # raises if there is none
-            if name in nodes or name in columns:
-                raise DeclarationError(f"select() has two columns '{name}'", remedy="name it once")
-            nodes[name] = ColumnRef(name)
+            wanted = self.schema.inside(name) or (self.schema[name].name,)  # raises if there is none
+            for one in wanted:
+                if one in nodes or one in columns:
+                    raise DeclarationError(f"select() has two columns '{one}'", remedy="name it once")
+                nodes[one] = ColumnRef(one)
         nodes |= {name: node_of(value, f"select({name}=…) is") for name, value in columns.items()}
         policy = check_policy(on_error, "select(on_error)")
         step = added(of, SelectColumnsStep, made=nodes, schema=self.schema, on_error=policy)
@@ -163,6 +205,20 @@ class KnownColumns:
             on_error=check_policy(on_error, "repartition(on_error)"),
         )
         return step, replace(self, extra=self.extra and SHUFFLED)
+
+    def merged(self, others: Sequence[KnownColumns]) -> KnownColumns:
+        """The columns of a merge of these, which must have the same ones in the same order."""
+        self.alone("merge()")
+        for one in others:
+            one.alone("merge()")
+            if one.schema != self.schema:
+                raise DeclarationError(
+                    f"merge(): one stream has the columns {self.schema}, another one {one.schema}",
+                    remedy="give both the same columns in the same order: .select(…)",
+                )
+        same = all(one.kind == self.kind for one in others)
+        made = {name: ref for name, ref in self.made.items() if all(one.made.get(name) == ref for one in others)}
+        return KnownColumns(self.schema, self.kind if same else None, made)
 
     def frame(
         self, of: Declaring, fn: Callable[..., Any], like: Library | None, schema: Any, on_error: Policy
@@ -215,6 +271,11 @@ class EndsOfColumns(Declaring):
         keys = serde_for(self, key_serde, f"to('{topic}', key_serde", self.app.output_key_serde)
         if self._columns.extra is not None and not is_json(own):
             raise DeclarationError(f"to('{topic}'): extra='keep' keeps fields in JSON", remedy="to(…, serde=hg.json())")
+        if (lacking := own.lacking(self.schema)) is not None:
+            raise DeclarationError(
+                f"to('{topic}'): the schema of {own.name} has a field '{lacking}' without a default, and there is no such column",
+                remedy=f"with_columns({lacking}=…), a default in the schema, or | None in the type",
+            )
         if key is not None:
             self._columns.key(key, f"to('{topic}', key=…)", or_boolean=keys.name != OUTPUT_KEY)
         return ended(self, topic, on_error, key=key, serde=own, key_serde=keys, schema=self.schema)
@@ -233,6 +294,8 @@ class EndsOfColumns(Declaring):
         job may read as columns or as rows.
         """
         self._columns.alone("share()")
+        self.schema.flat("share()")
+        self.schema.only_stored("share()")
         if key is not None:
             self._columns.key(key, f"share('{topic}', key=…)", or_boolean=True)
         if not is_json(self.app.serde):
@@ -267,6 +330,8 @@ def condition(given: Any, schema: ColumnSchema, verb: str) -> Node:
     if not isinstance(given, Expression):
         remedy = 'an expression: hg.col("amount") >= 10; a function of a value needs rows: .rows()'
         raise DeclarationError(f"{verb}({given!r:.60}) is not an expression", remedy=remedy)
+    if isinstance(given.node, ColumnRef):
+        schema.value(given.node.name, f"{verb}({given.node})")
     found = kind_of(given.node, schema)
     if found.type != BOOL:
         raise DeclarationError(
@@ -321,12 +386,14 @@ def filter_rows(of: Declaring, keep: Expression, with_record: bool, on_error: Po
 def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tuple[ColumnsStep, KnownColumns]:
     """The step of `.columns(…)`, and the columns behind it: of the type that an input declares or, with `kind`, of that type.
 
-    Behind an input of JSON, the bytes are decoded into columns directly.
+    Behind an input of JSON, Avro or Protobuf, the bytes are decoded into columns directly.
     """
     if kind is not None and is_arrow_schema(kind):
         kind = type_of_arrow(kind)
     source = of.step if isinstance(of.step, InputStep) else None
     known = None if source is None else source.serde.type
+    if is_message(known):  # it says what a record has, and not what its columns are
+        known = None
     if kind is None and known is None:
         raise DeclarationError(
             "columns() does not know the columns",
@@ -335,9 +402,9 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
     if extra not in (None, KEEP):
         raise DeclarationError(f"columns(extra={extra!r:.60})", remedy="extra='keep', or nothing")
     # of a shared stream there are frames, not the bytes of a record
-    plain = source is not None and is_json(source.serde) and not source.producers
+    plain = source is not None and (is_json(source.serde) or source.serde.reads_columns) and not source.producers
     direct = source if plain and known in (None, kind or known) else None
-    if extra is not None and direct is None:
+    if extra is not None and (direct is None or not is_json(direct.serde)):
         raise DeclarationError(
             "columns(extra='keep') needs the bytes of an input in JSON",
             remedy="put it directly behind the input: app.input(…, serde=hg.json(Order)).columns(extra='keep')",
@@ -345,7 +412,12 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
     kind = kind or known
     schema = columns_of_type(kind)
     if direct is not None:
-        check_columns_of(direct, schema)
+        try:
+            check_columns_of(direct, schema)
+        except DeclarationError:
+            if is_json(direct.serde):
+                raise
+            direct = None  # rows are made of it, of which a function can make a time or a key
     policy = check_policy(on_error, "columns(on_error)")
     step = added(of, ColumnsStep, schema=schema, direct=direct is not None, keeps=extra is not None, on_error=policy)
     return step, KnownColumns(schema, kind, extra=extra)

@@ -52,6 +52,8 @@ def join_columns_step(
     """The step of a join of columns, and the columns behind it."""
     for one in known:
         one.alone("join()")
+        one.schema.flat("join() of two streams")
+        one.schema.only_stored("join() of two streams")
     schemas = known[0].schema, known[1].schema
     taken = _taken(take, schemas[1])
     for name, of in taken.items():

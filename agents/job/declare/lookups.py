@@ -5,15 +5,17 @@ Promises: what can never work is refused here, with the argument and what to wri
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
 from ....core.errors import DeclarationError
 from ..derive.result_fields import check_field
 from ..steps.rows import LookupStep
 from ..steps.step import Policy
-from ..types.arguments import check_function, check_selector, duration
+from ..types.arguments import check_function, check_selector, duration, is_async, returned, shown
 from .checks import check_policy
 from .declaring import Declaring, added
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 AwayErrors = type[BaseException] | tuple[type[BaseException], ...]
 """Errors that say that a service is away."""
+MOST_CACHED = 10_000
+"""How many answers are kept, unless `max_cached=` says it."""
 LEAST = {"batch": 1, "max_cached": 1, "concurrency": 1, "retry": 0, "breaker": 0}
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -33,12 +37,20 @@ def lookup_step(
     on: Selector | None,
     away: AwayErrors,
     on_error: Policy,
+    max_cached: int | None,
     numbers: Mapping[str, int],
     times: Mapping[str, Any],
 ) -> LookupStep:
     """The step of a lookup. `numbers` and `times`: the arguments with these names, as given."""
+    if max_cached is not None and times["cache"] is None:
+        raise DeclarationError(
+            f"lookup(max_cached={max_cached!r}) without cache= keeps no answer",
+            remedy='say for how long an answer is good: cache="5m"',
+        )
+    numbers = {**numbers, "max_cached": MOST_CACHED if max_cached is None else max_cached}
     several = numbers["batch"] != 1
     check_function(fn, "lookup", awaits=True, signature="(list of questions)" if several else "(question)")
+    _check_awaits(fn)
     if into is not None:
         check_function(into, "lookup(into=…)", number=2, signature="(value, answer)")
     if on is not None:
@@ -60,6 +72,30 @@ def lookup_step(
         on_error=check_policy(on_error, "lookup(on_error)"),
         **numbers,
     )
+
+
+def _check_awaits(fn: Any) -> None:
+    """Refuse a plain function, which gives nothing to await. A lambda, and what is annotated to return an awaitable, may make one."""
+    plain = inspect.isfunction(fn) or inspect.ismethod(fn)
+    if not plain or is_async(fn) or fn.__name__ == "<lambda>" or _may_await(fn):
+        return
+    raise DeclarationError(
+        f"lookup() awaits what {shown(fn)} returns, which is a plain function",
+        remedy="write `async def`; map() calls a plain function, and code that blocks runs in `await asyncio.to_thread(fn, question)`. "
+        "One that returns something to await says so: `-> Awaitable[…]`",
+    )
+
+
+def _may_await(fn: Any) -> bool:
+    """Whether a plain function says that what it returns may be awaited. An annotation that cannot be read here may say it."""
+    kind = returned(fn)
+    return _is_awaitable(kind) if kind is not None else "return" in getattr(fn, "__annotations__", ())
+
+
+def _is_awaitable(kind: Any) -> bool:
+    if get_origin(kind) in (Union, UnionType):
+        return any(map(_is_awaitable, get_args(kind)))
+    return kind in (Any, object) or isinstance(kind, TypeVar) or hasattr(get_origin(kind) or kind, "__await__")
 
 
 def _positive(given: Any, name: str) -> int:

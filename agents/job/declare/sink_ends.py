@@ -13,29 +13,26 @@ from os import PathLike
 from typing import Any, Literal
 
 from ....core.batching.publishing import declared_write
-from ....core.batching.spark_schema import check_column
+from ....core.batching.spark_schema import ROWS, check_column
 from ....core.errors import DeclarationError
 from ....core.secrets import masked
 from ...sinks.databases import ONE_WRITER, connecting, database_of
-from ...sinks.files import FORMATS, SCHEMES
+from ...sinks.files import FORMATS, SCHEMES, check_options
+from ...sinks.own import check_sink
 from ...sinks.sink import Sink
 from ...sinks.sql import APPEND, MODES, UPSERT, SqlSink, SqlTable
 from ..derive.batch_columns import columns_of_batch
+from ..derive.keyed_rows import KeyOfRows, key_of_rows, names_of_values, takes_updates
 from ..steps.batches import BatchStep, DeliverStep, WriteStep
-from ..steps.sources import InputStep, ShuffleStep
 from ..steps.step import Policy, Step
 from .batches import batch
 from .checks import check_policy, name_of
 from .declaring import Declaring, added
 from .ends import Ended
+from .keeping import kept
 
-MAX_ROWS = 10_000
-"""Rows of a batch, unless the verb says otherwise. PostgreSQL took 56, 193 and 187 thousand rows a second by upsert, and 143, 557 and 452
-by append, in batches of 1,000, 10,000 and 50,000."""
-MAX_AGE = "1s"
-MAX_ROWS_OF_FILES = 1_000_000
-MAX_AGE_OF_FILES = "1m"
-"""Each batch makes at least one file."""
+SINK, FILES = "sink", "files"
+"""The first part of the settings that limit a batch, unless the verb does."""
 
 
 class EndsInSinks(Declaring):
@@ -52,8 +49,8 @@ class EndsInSinks(Declaring):
         mode: Literal["upsert", "append"] | None = None,
         order: Literal["key", "any"] = "key",
         rows: Any = None,
-        max_rows: int = MAX_ROWS,
-        max_age: str | float = MAX_AGE,
+        max_rows: int | None = None,
+        max_age: str | float | None = None,
         name: str | None = None,
         on_error: Policy = None,
     ) -> Ended:
@@ -63,29 +60,48 @@ class EndsInSinks(Declaring):
 
         With a `key`, a row replaces the earlier one of its key (`mode="upsert"`), otherwise rows are appended. All rows of a key must go
         through one task: the key contains the field by which the stream is partitioned, or `order="any"` says that it does not matter
-        which of two rows comes last. A table that is missing is created. A batch has `max_rows`, or what has come in `max_age`. `rows` is
-        the class of the fields, where they are not known. `on_error` decides about rows that the database refuses.
+        which of two rows comes last. If the values have no such field, as results of aggregates, it is made of the key of the record. A
+        table that is missing is created. A batch has `max_rows`, or what has come in `max_age`; else the settings `sink.max-rows` and
+        `sink.max-age` say so. `rows` is the class of the fields, where they are not known. `on_error` decides about rows that the database
+        refuses.
+
+        A file of SQLite has one writer at a time, for which the others wait. A file of DuckDB belongs to one process: the job has one
+        worker, or its tasks fail.
         """
         where = f"to_sql('{table}')"
         database = database_of(url)
-        names = (key,) if isinstance(key, str) else tuple(key)
+        names: tuple[Any, ...] = tuple(key) if isinstance(key, Sequence) and not isinstance(key, str) else (key,)
+        if not isinstance(table, str) or not table:
+            raise DeclarationError(
+                f"to_sql(…, {table!r:.80})", remedy='the name of a table: "orders", or "sales.orders"'
+            )
+        if not all(isinstance(one, str) and one for one in names) or len(set(names)) < len(names):
+            raise DeclarationError(
+                f"{where}: key={key!r:.80} names no columns, or one twice",
+                remedy='key="id", or key=("country", "day"); leave key out to append rows',
+            )
         made = mode if mode is not None else UPSERT if names else APPEND
-        if made not in MODES or (made == UPSERT) != bool(names) or not isinstance(table, str) or not table:
+        if made not in MODES or (made == UPSERT) != bool(names):
             raise DeclarationError(
                 f"{where}: mode={mode!r} with key={key!r}",
                 remedy='key="id" replaces the rows of a key (mode="upsert"); without a key, rows are appended (mode="append")',
             )
         if order not in ("key", "any"):
             raise DeclarationError(f"{where}: order={order!r}", remedy='"key" or "any"')
-        step = _batch(self, where, name or f"sql-{table.replace('_', '-')}", rows, max_rows, max_age)
+        called = name or f"sql-{table.replace('_', '-')}"
+        of = key_of_rows(self.app, self.step, names, rows, where) if names else None
+        ordered = of is not None and order == "key"
+        if of is not None and ordered:
+            _check_order(self.step, of, names, where)
+        step = _batch(self, where, called, rows, max_rows, max_age, SINK, of, names)
         for one in names:
-            check_column(one, step.columns.names, f"{where}: key={key!r}")
-        if made == UPSERT and order == "key":
-            _check_order(self.step, names, where)
+            check_column(one, step.columns.names, f"{where}: key={key!r}", ROWS)
+        if of is not None and ordered and (why := of.refused(names, where)) is not None:
+            raise why
         into = SqlTable(url, table, step.columns, names, made)
         make = partial(SqlSink, into, connecting(database))
         writer = f" ({database}: one writer at a time)" if database in ONE_WRITER else ""
-        step.deliver(f"{masked(url)} {table}{writer}", make, on_error, transactional=True)
+        step.deliver(f"{masked(url)} {table}{writer}", make, on_error, transactional=True, meets=ordered)
         return Ended("to_sql()")
 
     def to_files(
@@ -96,8 +112,10 @@ class EndsInSinks(Declaring):
         partition_by: str | Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         rows: Any = None,
-        max_rows: int = MAX_ROWS_OF_FILES,
-        max_age: str | float = MAX_AGE_OF_FILES,
+        max_rows: int | None = None,
+        max_age: str | float | None = None,
+        keep: str | float | None = None,
+        delete_after: str | float | None = None,
         name: str | None = None,
         on_error: Policy = None,
     ) -> Ended:
@@ -106,22 +124,36 @@ class EndsInSinks(Declaring):
         >>> orders.to_files("s3://lake/orders", partition_by="country", max_age="5m")
 
         `path` is an absolute path or a URI that pyarrow can write to (`s3`, `gs`, `abfs`, `hdfs`), with the credentials of the worker's
-        environment. `options` go to pyarrow's Parquet writer. The other arguments are those of `to_sql`.
+        environment. `options` go to pyarrow's Parquet writer. The other arguments are those of `to_sql`; the settings are
+        `files.max-rows` and `files.max-age`.
+
+        With `keep="30d"`, batches whose newest row is older are forgotten: `hg.published` does not give their files any more, which are
+        deleted `delete_after` later (`1d`).
         """
         if format not in FORMATS:
             raise DeclarationError(f"to_files(format={format!r})", remedy=f"one of {', '.join(FORMATS)}")
         if format == "orc" and options:
             raise DeclarationError("to_files(options=…) with format='orc'", remedy="options are those of Parquet")
-        target = declared_write(path, format, (), None).path
+        if callable(path):
+            raise DeclarationError(
+                f"to_files({path!r:.80})", remedy="a path; a function that writes is a sink: .to_sink(…)"
+            )
+        if options is not None and not isinstance(options, Mapping):
+            raise DeclarationError(f"to_files(options={options!r:.80})", remedy='options={"compression": "zstd"}')
+        if options:
+            check_options(options)
+        target = declared_write(path, format, (), None, verb="to_files").path
         if target.partition(":")[0] not in SCHEMES:
             raise DeclarationError(
                 f"to_files({path!r}): pyarrow does not write there",
                 remedy=f"one of {', '.join(SCHEMES)}; or .spark(…).write(…)",
             )
         last = target.rpartition("/")[2]
-        step = _batch(self, f"to_files('{last}')", name or "files-" + _plain(last), rows, max_rows, max_age)
-        write = declared_write(path, format, partition_by, None, step.columns.names)
-        write = replace(write, options=tuple(sorted((options or {}).items())))
+        step = _batch(self, f"to_files('{last}')", name or "files-" + _plain(last), rows, max_rows, max_age, FILES)
+        write = declared_write(path, format, partition_by, None, step.columns.names, verb="to_files")
+        write = replace(
+            write, options=tuple(sorted((options or {}).items())), keep=kept("to_files", keep, delete_after)
+        )
         delivered = step.deliver(target, _no_sink, on_error, transactional=True)
         added(self, WriteStep, parents=(delivered,), write=write)
         return Ended("to_files()")
@@ -132,8 +164,8 @@ class EndsInSinks(Declaring):
         /,
         *,
         rows: Any = None,
-        max_rows: int = MAX_ROWS,
-        max_age: str | float = MAX_AGE,
+        max_rows: int | None = None,
+        max_age: str | float | None = None,
         name: str | None = None,
         on_error: Policy = None,
         **args: Any,
@@ -142,12 +174,12 @@ class EndsInSinks(Declaring):
 
         >>> orders.to_sink(Webhook, url="https://example.com/orders", max_rows=500)
 
-        It is at least once, unless the class says that it is `transactional`. A batch comes again with the same id and the same rows.
+        It is at least once, unless the class says that it is `transactional`. A batch comes again with the same id and the same rows. The
+        methods of the class are plain functions, which are called in a thread; its `__init__` has no argument that is called like one of
+        these. What does not fit is refused here.
         """
-        if not (isinstance(sink, type) and issubclass(sink, Sink)):
-            raise DeclarationError(
-                f"to_sink({sink!r:.80})", remedy="a subclass of hg.Sink; its arguments follow by name"
-            )
+        own = {"rows": rows, "max_rows": max_rows, "max_age": max_age, "name": name, "on_error": on_error}
+        check_sink(sink, args, own)
         policy = on_error or self.app.on_error
         if not sink.transactional and policy != "fail" and on_error is not None:
             raise DeclarationError(
@@ -155,7 +187,7 @@ class EndsInSinks(Declaring):
                 "and this sink does not undo what it has written",
                 remedy="let the sink itself leave such rows out, or make it transactional",
             )
-        step = _batch(self, f"to_sink({sink.__name__})", name or sink.__name__, rows, max_rows, max_age)
+        step = _batch(self, f"to_sink({sink.__name__})", name or sink.__name__, rows, max_rows, max_age, SINK)
         step.deliver(sink.__name__, partial(sink, **args), on_error, transactional=sink.transactional)
         return Ended("to_sink()")
 
@@ -163,17 +195,43 @@ class EndsInSinks(Declaring):
 class _batch:
     """The batches of a verb, with the columns that they have."""
 
-    def __init__(self, of: EndsInSinks, where: str, name: str, rows: Any, max_rows: int, max_age: str | float) -> None:
+    def __init__(
+        self,
+        of: EndsInSinks,
+        where: str,
+        name: str,
+        rows: Any,
+        max_rows: int | None,
+        max_age: str | float | None,
+        limited_by: str,
+        key: KeyOfRows | None = None,
+        key_names: Sequence[str] = (),
+    ) -> None:
+        """`key`: what is known of that of the rows, and `key_names`, what the target has as its key."""
         if of._columns is not None:
             of._columns.alone(where.partition("(")[0] + "()")
         schema = None if of._columns is None else of._columns.schema
         self._of = of
         self._name = name_of("sink", None, name)
-        self._step: BatchStep = batch(of, max_rows, None, max_age, f"{self._name}-batches", schema, for_sink=True)
+        self._step: BatchStep = batch(
+            of,
+            max_rows,
+            None,
+            max_age,
+            f"{self._name}-batches",
+            schema,
+            limited_by=limited_by,
+            key_column=None if key is None else key.made,
+            takes_updates=key is not None and takes_updates(of.step, key_names, key),
+        )
         self.columns = columns_of_batch(self._step, rows, where)
+        self.columns.flat(where)
+        self.columns.only_stored(where)
 
-    def deliver(self, target: str, make: Callable[[], Any], on_error: Policy, *, transactional: bool) -> DeliverStep:
-        """Pass them to a sink."""
+    def deliver(
+        self, target: str, make: Callable[[], Any], on_error: Policy, *, transactional: bool, meets: bool = False
+    ) -> DeliverStep:
+        """Pass them to a sink. `meets`: the order of rows with one key counts."""
         policy = check_policy(on_error, f"{self._name}(on_error)")
         return added(
             self._of,
@@ -184,6 +242,7 @@ class _batch:
             make=make,
             target=target,
             transactional=transactional,
+            meets=meets,
             on_error=policy,
         )
 
@@ -197,29 +256,12 @@ def _no_sink() -> Any:
     raise AssertionError("files are written without a sink")
 
 
-def _check_order(step: Step, key: tuple[str, ...], where: str) -> None:
-    """Refuse a key whose rows may go through several tasks."""
-    field = partitioned_by(step)
-    if field == "" or field in key:
+def _check_order(step: Step, of: KeyOfRows, key: tuple[str, ...], where: str) -> None:
+    """Of updates, refuse a key whose rows may go through several tasks before they are refused as rows of a batch."""
+    if not of.updates:
         return
-    known = "it is not known by which field the stream is partitioned" if field is None else f"it is '{field}'"
-    raise DeclarationError(
-        f"{where}: key={list(key)} does not contain the field by which the stream is partitioned ({known}), so several tasks may write the "
-        "same row, and no one knows which comes last",
-        remedy=f'.repartition("{key[0]}") before it, an input with key="{key[0]}", or order="any" if it does not matter',
-    )
-
-
-def partitioned_by(step: Step) -> str | None:
-    """The field that says to which task a row goes; empty if all rows go to one; None if it is not known."""
-    if isinstance(step, ShuffleStep):
-        if step.gathers:
-            return ""
-        if step.everyone:
-            return None
-        if step.by is not None:
-            return step.by if isinstance(step.by, str) else None
-    if isinstance(step, InputStep):
-        return step.key if isinstance(step.key, str) else None
-    found = {partitioned_by(one) for one in step.parents}
-    return found.pop() if len(found) == 1 else None
+    names = names_of_values(step)
+    if of.made is not None:
+        names = (*(names or ()), of.made.name)
+    if names is not None and set(names).issuperset(key) and (why := of.refused(key, where)) is not None:
+        raise why

@@ -32,7 +32,7 @@ from ..steps.ends import ActorStep
 from ..steps.keyed import AggregateStep
 from ..steps.sources import ShuffleStep
 from ..steps.step import Policy
-from ..types.aggregates import Aggregate, check_are_aggregates, plan
+from ..types.aggregates import Aggregate, check_are_aggregates, check_combine, plan
 from ..types.arguments import check_function, check_selector
 from ..types.windows import Window
 from .actors import check_actor
@@ -41,9 +41,12 @@ from .branches import branches
 from .checks import Selector, check_migrate, check_partitions, check_policy, name_of
 from .columns import EndsOfColumns, KnownColumns, columns_behind, filter_rows, schema_of_conditions
 from .declaring import Declaring, added, serde_for
+from .deduping import dedupe_step
 from .ends import Ended, EndsOfRows, TableView
 from .joins import JoinDistance, join_columns_step, join_step, join_table_columns_step, join_table_step
+from .keeping import kept
 from .lookups import AwayErrors, lookup_step
+from .merging import merge_step
 from .refused_verbs import RefusesVerbs, no_verb, unbounded
 from .sink_ends import EndsInSinks
 from .windows import DeclaredWindow
@@ -81,6 +84,7 @@ class RowsOrColumns(EndsInSinks, Generic[K, V]):
         name: str | None = None,
         on_error: Policy = None,
         migrate: Migrate | None = None,
+        combine: bool | None = None,
         **aggregates: Aggregate,
     ) -> Stream[K, dict[str, Any]]:
         """Running aggregates for each key. At each commit they emit an update for each key that has changed.
@@ -91,10 +95,14 @@ class RowsOrColumns(EndsInSinks, Generic[K, V]):
 
         The step finds its state by its name after the code has changed; fields are compared by name. `migrate(names, states)` converts old
         states that do not fit into new ones; both are mappings of name to state.
+
+        Behind a `repartition`, `combine` says whether each task aggregates its rows before they are sent, so that a commit sends one state
+        for each key instead of every row. By default it does, but for columns with aggregates of other things than numbers: there rows
+        cost less than states, unless a commit has many rows of each key.
         """
         check_are_aggregates(aggregates)
         if self._columns is not None:
-            self._columns.check_aggregates(aggregates)
+            aggregates = self._columns.checked_aggregates(aggregates)
             made = plan(aggregates, self._columns.schema)
         else:
             made = plan(aggregates, schema_of_conditions(self, aggregates))
@@ -106,6 +114,7 @@ class RowsOrColumns(EndsInSinks, Generic[K, V]):
             name=name_of("agg", None, name or "agg-" + "-".join(aggregates)),
             key_serde=self.app.key_serde,
             migrate=check_migrate(migrate, "agg"),
+            combine=check_combine(combine, made),
             on_error=check_policy(on_error, "agg"),
         )
         return Stream(self.app, step)
@@ -302,22 +311,22 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
 
     @overload
     def lookup(self, fn: Callable[[Any], Awaitable[T]], *, into: Callable[[V, T], W], on: Selector | None = ..., batch: Literal[1] = ...,
-               cache: str | float | None = ..., max_cached: int = ..., rate: str | float | None = ..., concurrency: int = ...,
+               cache: str | float | None = ..., max_cached: int | None = ..., rate: str | float | None = ..., concurrency: int = ...,
                timeout: str | float = ..., retry: int = ..., breaker: int = ..., away: AwayErrors = ...,
                on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def lookup(self, fn: Callable[[Any], Awaitable[W]], *, into: None = ..., on: Selector | None = ..., batch: Literal[1] = ...,
-               cache: str | float | None = ..., max_cached: int = ..., rate: str | float | None = ..., concurrency: int = ...,
+               cache: str | float | None = ..., max_cached: int | None = ..., rate: str | float | None = ..., concurrency: int = ...,
                timeout: str | float = ..., retry: int = ..., breaker: int = ..., away: AwayErrors = ...,
                on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def lookup(self, fn: Callable[[list[Any]], Awaitable[Sequence[T]]], *, into: Callable[[V, T], W], on: Selector | None = ...,
-               batch: int, cache: str | float | None = ..., max_cached: int = ..., rate: str | float | None = ...,
+               batch: int, cache: str | float | None = ..., max_cached: int | None = ..., rate: str | float | None = ...,
                concurrency: int = ..., timeout: str | float = ..., retry: int = ..., breaker: int = ..., away: AwayErrors = ...,
                on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def lookup(self, fn: Callable[[list[Any]], Awaitable[Sequence[W]]], *, into: None = ..., on: Selector | None = ...,
-               batch: int, cache: str | float | None = ..., max_cached: int = ..., rate: str | float | None = ...,
+               batch: int, cache: str | float | None = ..., max_cached: int | None = ..., rate: str | float | None = ...,
                concurrency: int = ..., timeout: str | float = ..., retry: int = ..., breaker: int = ..., away: AwayErrors = ...,
                on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     def lookup(
@@ -328,7 +337,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
         on: Selector | None = None,
         batch: int = 1,
         cache: str | float | None = None,
-        max_cached: int = 10_000,
+        max_cached: int | None = None,
         rate: str | float | None = None,
         concurrency: int = 100,
         timeout: str | float = "10s",
@@ -342,7 +351,8 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
         >>> orders.lookup(price_of, on="item", cache="5m", rate="500/s", into=lambda order, price: {**order, "price": price})
 
         `fn` is asked for `on`, a field or a function, or for the value. With `batch=50` it gets a list of up to 50, and returns as many
-        answers. Equal questions of a letter are asked once; with `cache`, an answer is good for that long, `max_cached` of them.
+        answers. Equal questions of a letter are asked once; with `cache`, an answer is good for that long, `max_cached` of them
+        (10,000). Each record has its answer for itself.
 
         A task makes at most `concurrency` calls at a time, and at most `rate` (`"500/s"`, `"30/m"`). The records keep their order.
 
@@ -352,30 +362,27 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
         """
         asked = {
             "batch": batch,
-            "max_cached": max_cached,
             "concurrency": concurrency,
             "retry": retry,
             "breaker": breaker,
         }
         times = {"cache": cache, "timeout": timeout, "rate": rate}
-        return Stream(self.app, lookup_step(self, fn, into, on, away, on_error, asked, times))
+        return Stream(self.app, lookup_step(self, fn, into, on, away, on_error, max_cached, asked, times))
 
     # ---------------------------------------------------------------------------------------------- keys and partitions
 
     def merge(self, *others: Stream[K, V]) -> Stream[K, V]:
         """Merge this stream with others. Their records have no order among each other."""
-        if not others:
-            raise DeclarationError("merge() needs at least one other stream")
-        parents = [self.step]
-        for other in others:
-            if not isinstance(other, Stream):
-                raise DeclarationError(f"merge() takes streams, not {other!r}")
-            if other.app is not self.app:
-                raise DeclarationError(f"merge(): {other!r} belongs to another app")
-            if other.step in parents:
-                raise DeclarationError("merge(): a stream merged with itself would count every record twice")
-            parents.append(other.step)
-        return self._then(r.MergeStep, parents=tuple(parents))
+        return Stream(self.app, merge_step(self, others, Stream))
+
+    def dedupe(
+        self, *, ttl: str | float | None = None, name: str | None = None, on_error: Policy = None
+    ) -> Stream[K, V]:
+        """Keep only the first record of each key. With `ttl`, a key is forgotten so long after its first record, by the clock.
+
+        >>> payments.repartition("id").dedupe(ttl="1d").to("payments-once")
+        """
+        return Stream(self.app, dedupe_step(self, ttl, name, on_error))
 
     def as_events(self) -> Stream[K, V]:
         """From here on, each update counts as an event of its own.
@@ -555,6 +562,8 @@ class SparkStream(Stream[K, V]):
         format: str | None = None,
         partition_by: str | Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
+        keep: str | float | None = None,
+        delete_after: str | float | None = None,
     ) -> Ended:
         """Let Spark write the result of each batch, instead of passing it on.
 
@@ -564,12 +573,16 @@ class SparkStream(Stream[K, V]):
         `json`: each batch is there exactly once, and `hg.published(path)` gives the files of the batches that are whole. With
         `format="delta"` each batch is a transaction of a Delta table, exactly once, too. `options` go to Spark's writer.
 
+        With `keep="30d"`, batches whose newest row is older are forgotten: `hg.published` does not give their files any more, which are
+        deleted `delete_after` later (`1d`).
+
         `target` may also be a function `(df, batch)` that writes in any other way, at least once: `batch.id` stays the same when a batch is
         written again.
         """
         if callable(target):
             check_function(target, "write", number=2, signature="(df, batch)")
-        added(self, WriteStep, write=declared_write(target, format, partition_by, options, self.step.columns))
+        stay = kept("write", keep, delete_after, self.step)
+        added(self, WriteStep, write=declared_write(target, format, partition_by, options, self.step.columns, stay))
         return Ended("write()")
 
 
@@ -596,6 +609,17 @@ class ColumnStream(RowsOrColumns[K, V], EndsOfColumns):
         >>> orders.filter((hg.col("amount") >= 10) & ~hg.col("country").is_in(["DE", "FR"]))
         """
         return ColumnStream(self.app, self._columns.filter(self, keep, on_error), self._columns)
+
+    def dedupe(
+        self, *, ttl: str | float | None = None, name: str | None = None, on_error: Policy = None
+    ) -> ColumnStream[K, V]:
+        """Keep only the first record of each key, as of rows."""
+        return ColumnStream(self.app, dedupe_step(self, ttl, name, on_error), self._columns)
+
+    def merge(self, *others: ColumnStream[K, V]) -> ColumnStream[K, V]:
+        """Merge this stream with others that have the same columns. Their records have no order among each other."""
+        step = merge_step(self, others, ColumnStream)
+        return ColumnStream(self.app, step, self._columns.merged([one._columns for one in others]))
 
     def branch(self, *conditions: Expression, on_error: Policy = None) -> tuple[ColumnStream[K, V], ...]:
         """Make one stream for each condition: a record goes to the first one that is true, and nowhere if none is.
@@ -710,6 +734,8 @@ class ColumnStream(RowsOrColumns[K, V], EndsOfColumns):
         """
         if late is not None:
             self._columns.alone("window(late=…)")
+            self.schema.flat("window(late=…)")
+            self.schema.only_stored("window(late=…)")
         made = DeclaredWindow(self, window, emit, late, at_end, name, self.schema)
         return WindowedColumns(made, self._columns)
 
@@ -864,7 +890,7 @@ class WindowedColumns(RefusesVerbs, Generic[K]):
         self, *, on_error: Policy = None, migrate: Migrate | None = None, **aggregates: Aggregate
     ) -> Stream[K, dict[str, Any]]:
         """Aggregates for each key and window, as of rows. A null in a sum, mean, minimum or maximum is an error of its record."""
-        self._columns.check_aggregates(aggregates)
+        aggregates = self._columns.checked_aggregates(aggregates)
         return self._windowed.agg(on_error=on_error, migrate=migrate, **aggregates)
 
     def spark(

@@ -23,35 +23,35 @@ from ..steps.batches import BatchStep, SparkStep
 from ..steps.row_columns import ColumnsUnknown
 from ..steps.step import Step, readers_of, rebuilt
 
-DECLARE = (
-    "declare the fields that the function needs: .spark(fn, rows=Order, schema=…) with a TypedDict, dataclass, Struct or pyarrow.Schema "
-    "of int, float, bool and str; or give the input its type: serde=hg.json(Order)"
-)
+KINDS = "a TypedDict, dataclass, Struct or pyarrow.Schema of int, float, bool and str; or give the input its type: serde=hg.json(Order)"
+DECLARE = f"declare the fields that the function needs: .spark(fn, rows=Order, schema=…) with {KINDS}"
+DECLARE_ROWS = f"declare the fields: {{}}(…, rows=Order) with {KINDS}"
 
 
 def columns_of_batch(step: BatchStep, rows: Any, where: str) -> ColumnSchema:
     """The columns of a batch. `rows`: what the user declares, if anything. Raises `DeclarationError` if they are not known."""
     known = step.schema
     if step.reference is not None:
-        known = ColumnSchema(
-            tuple(ColumnSpec(name, cast("Any", kind), may) for name, kind, may in step.reference.columns)
-        )
+        known = ColumnSchema(tuple(ColumnSpec.of_plain(*one) for one in step.reference.columns))
     if rows is not None and known is not None:
         raise DeclarationError(f"{where}: rows= of a batch that has the columns {known}", remedy="omit rows=")
+    own = step.key_column
     if rows is not None:
         known = _declared(rows, where)
     if known is None:
         try:
             known = step.parents[0].row_columns(encoded=False)
         except ColumnsUnknown as why:
-            raise DeclarationError(
-                f"{where}: the columns of its batches are not known: {why}", remedy=DECLARE
-            ) from None
+            remedy = DECLARE_ROWS.format(f".{where.partition('(')[0]}") if step.for_sink else DECLARE
+            raise DeclarationError(f"{where}: the columns of its batches are not known: {why}", remedy=remedy) from None
+    if own is not None and own.name not in known.names:
+        known = ColumnSchema((own, *known.columns))
     lower = [name.lower() for name in known.names]
     twice = next((name for at, name in enumerate(known.names) if name.lower() in lower[:at]), None)
     if twice is not None:
+        whom = "what ignores case, as most databases and Spark do" if step.for_sink else "Spark"
         raise DeclarationError(
-            f"{where}: the rows have '{known.names[lower.index(twice.lower())]}' and '{twice}', which is one name for Spark",
+            f"{where}: the rows have '{known.names[lower.index(twice.lower())]}' and '{twice}', which is one name for {whom}",
             remedy="rename one of them, or leave it out: rows= may have fewer fields than the rows",
         )
     return known

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -22,16 +23,19 @@ from ....core.names import JobName, Topics
 from ....core.task.plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from ...records.values.serdes import Serde
 from ..steps.batches import WriteStep
-from ..steps.keyed import TableStep
+from ..steps.keyed import DedupeStep, TableStep
 from ..steps.sources import InputStep, ShuffleStep, SourceStep, inputs_of, shuffles_before
 from ..steps.step import Step, lineage, readers_of, rebuilt
 from ..types.schemas import TableSpec, schema_of_table
 from .batch_columns import with_columns_of_batches
+from .copied import CopiedTable, check_policies, copied_tables
 from .named_fields import with_named_fields
+from .patterns import expanded
 from .references import check_alone, inline
 
 if TYPE_CHECKING:
     from ..steps.keyed import AggregateStep, WindowStep
+    from ..steps.step import Policy
 
 
 class DeclaredApp(Protocol):
@@ -73,6 +77,9 @@ class DeclaredApp(Protocol):
     @property
     def chooser(self) -> Any: ...
 
+    @property
+    def found(self) -> Iterable[str] | None: ...
+
     def finish(self) -> DeclaredApp:
         """Check what can be checked only when all is declared."""
         ...
@@ -81,11 +88,26 @@ class DeclaredApp(Protocol):
 class Declared:
     """A finished declaration: its steps with their final names, and the graph that they form."""
 
-    def __init__(self, app: DeclaredApp, *, unfinished: bool = False, fetches_all: bool = False) -> None:
-        """`fetches_all`: batches by reference are collected like others, where no executor could read a topic."""
+    def __init__(
+        self,
+        app: DeclaredApp,
+        *,
+        unfinished: bool = False,
+        fetches_all: bool = False,
+        found: Iterable[str] | None = None,
+    ) -> None:
+        """`fetches_all`: batches by reference are collected like others, where no executor could read a topic. `found`: the topics among
+        which those of patterns are."""
         self.app = app if unfinished else app.finish()
         self.topics = app.topics
-        self.steps = with_columns_of_batches(_with_combining(app.steps))
+        self._fetches_all = fetches_all
+        self._of_copy = False
+        """Whether it is only the part of a copy, of which the whole was checked."""
+        self._wider: tuple[tuple[str, ...], Declared] | None = None
+        there = app.found if found is None else found
+        self._found = None if there is None else tuple(there)
+        steps = app.steps if unfinished else expanded(app.steps, self._found, app.topics)
+        self.steps = with_columns_of_batches(_with_combining(steps, app.on_error))
         why: dict[str, str] = {}
         if not unfinished:
             _has_effect(app)
@@ -93,6 +115,8 @@ class Declared:
             if fetches_all:
                 self.steps = rebuilt(self.steps, inline)
             self.steps, why = with_named_fields(self.steps)
+        self.copied: dict[str, CopiedTable] = copied_tables(self.steps)
+        """The tables of which each worker keeps one copy, by name."""
         self.why_rows = why
         """Why an input with a schema is not read as columns, by topic."""
         self.names: dict[int, str] = {}
@@ -106,6 +130,29 @@ class Declared:
             self.names[id(step)] = name = step.stage_name(name)
             taken.add(name)
 
+    def joined(self, topics: Iterable[str]) -> Declared:
+        """The same with an input for each of these topics, too, that matches a pattern."""
+        more = tuple(sorted(set(topics) - self.inputs.keys()))
+        if not more:
+            return self
+        if self._wider is None or self._wider[0] != more:
+            found = (*(self._found or ()), *self.inputs, *more)
+            self._wider = more, Declared(self.app, fetches_all=self._fetches_all, found=found)
+        return self._wider[1]
+
+    def of_copy(self, table: str) -> Declared:
+        """The part of it that a copy of a table runs: an input, the steps behind it, and the table."""
+        part = copy(self)
+        for derived in ("graph", "inputs", "sources", "patterns", "copied_steps", "_only_tables", "_hearing"):
+            part.__dict__.pop(derived, None)
+        part.steps, part.copied, part._of_copy = list(self.copied[table].steps), {}, True
+        return part
+
+    @cached_property
+    def copied_steps(self) -> frozenset[int]:
+        """The ids of the steps that run for copies, and in no task."""
+        return frozenset(id(step) for one in self.copied.values() for step in one.steps)
+
     def name(self, step: Step) -> str:
         """The stage name of a step; for an input, its topic."""
         return self.names[id(step)]
@@ -113,6 +160,11 @@ class Declared:
     def topic(self, step: Step) -> str:
         """The intermediate stream of a shuffle."""
         return self.topics.intermediate(step.name)
+
+    @cached_property
+    def patterns(self) -> frozenset[str]:
+        """The patterns of its inputs."""
+        return frozenset(one.matched for one in self.inputs.values() if one.matched)
 
     @cached_property
     def inputs(self) -> dict[str, InputStep]:
@@ -130,8 +182,10 @@ class Declared:
         inputs = tuple(map(self._input, self.inputs.values()))
         stages = tuple(step.stage(self) for step in self.steps if step.staged)
         graph = Graph(inputs, stages)
-        validate(graph)
-        check_stated(graph)
+        if not self._of_copy:
+            validate(graph)
+            check_stated(graph)
+            check_policies(self.copied.values())
         return graph
 
     def _input(self, step: InputStep) -> Input:
@@ -140,7 +194,8 @@ class Declared:
             for t in self.steps
         )
         bootstrap = id(step) in self._only_tables
-        return step.stated(broadcast=broadcast, bootstrap=bootstrap, key_serde=self.app.key_serde)
+        stated = step.stated(broadcast=broadcast, bootstrap=bootstrap, key_serde=self.app.key_serde)
+        return replace(stated, copied=True) if id(step) in self.copied_steps else stated
 
     @cached_property
     def _only_tables(self) -> frozenset[int]:
@@ -154,8 +209,12 @@ class Declared:
         return frozenset(found)
 
     def tables(self) -> Iterator[TableSpec]:
-        """The tables that users declared, and those that steps keep."""
-        for table in self.app.tables.values():
+        """The tables of a task: those that users declared, and those that steps keep. Of the part of a copy: the one table."""
+        return (spec for spec in self.every_table() if spec.name not in self.copied)
+
+    def every_table(self) -> Iterator[TableSpec]:
+        """These, and those of which each worker keeps one copy."""
+        for table in () if self._of_copy else self.app.tables.values():
             key, value = table.key_serde, table.serde
             yield TableSpec(table.name, key, value, schema_of_table(key, value), table.ttl_ms, table.migrate)
         for step in self.steps:
@@ -175,6 +234,8 @@ class Declared:
             owned.setdefault(stream, []).append(partition)
         inputs: list[InputPlan] = []
         for stream, partitions in sorted(owned.items()):
+            if stream in self.graph.copied:
+                continue
             declared = self.graph.input.get(stream)
             if declared is None:
                 origins = self.graph.origins(stream)
@@ -284,18 +345,24 @@ def _agree_about_files(steps: list[WriteStep]) -> None:
                 )
 
 
-def _with_combining(steps: list[Step]) -> list[Step]:
-    """The steps, with each shuffle set to combine the mergeable aggregate or window behind it.
+def _with_combining(steps: list[Step], policy: Policy) -> list[Step]:
+    """The steps, with each shuffle set to combine the mergeable aggregate or window behind it, or to leave out what a dedupe there would.
 
     This happens only where that step is the sole reader of the shuffle: any other reader needs the rows themselves.
     """
     readers = readers_of(steps)
+    # where a policy may leave out the first row of a key, the next one is the first
+    excused = any((one.on_error or policy) not in (None, "fail") for one in steps)
 
     def combining(step: Step) -> Step:
         if isinstance(step, ShuffleStep) and step.by_key:
             after = readers.get(id(step), [])
-            if len(after) == 1 and len(after[0].parents) == 1 and after[0].combines:
-                return replace(step, combine=cast("AggregateStep | WindowStep", after[0]))
+            columns = step.parents[0].columns_given is not None
+            if len(after) == 1 and len(after[0].parents) == 1:
+                if isinstance(after[0], DedupeStep):
+                    return replace(step, firsts=not excused)
+                if after[0].combines(columns=columns):
+                    return replace(step, combine=cast("AggregateStep | WindowStep", after[0]))
         return step
 
     return rebuilt(steps, combining)

@@ -37,7 +37,7 @@ def parts(declared: Declared, settings: Mapping[str, Any]) -> dict[str, str]:
     """What may not differ in a live run: part → its value as text, so that people can read a difference."""
     return {
         **graph_parts(declared.graph, immutable(settings)),
-        **state_parts({t.name: t.schema for t in declared.tables()}),
+        **state_parts({t.name: t.schema for t in declared.every_table()}),
     }
 
 

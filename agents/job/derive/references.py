@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ....core.columns.logical import TIMES
 from ....core.columns.schema import FLOAT
 from ....core.errors import DeclarationError
 from ...records.values.column_types import columns_of_type
@@ -64,7 +65,7 @@ def by_reference(
             f"batch(by='reference') of '{source.topic}', a stream of other jobs: its retention does not wait for batches of this one",
             remedy="leave out by=, or put .columns(…).repartition(…) before the batch: this job's own stream waits",
         )
-    if schema is None:
+    if schema is None or not is_json(source.serde):
         schema = _declared(source)
     if source.timestamp is not None:
         check_columns_of(source, schema)
@@ -88,8 +89,8 @@ def by_reference(
     )
 
 
-def _columns(schema: ColumnSchema) -> tuple[tuple[str, str, bool], ...]:
-    return tuple((one.name, one.type, one.optional) for one in schema.columns)
+def _columns(schema: ColumnSchema) -> tuple[tuple[Any, ...], ...]:
+    return tuple(one.plain() for one in schema.columns)
 
 
 def _declared(source: InputStep) -> ColumnSchema:
@@ -154,8 +155,15 @@ def check_columns_of(step: InputStep, schema: ColumnSchema) -> None:
                 f"columns(): {what}= of the input '{step.topic}' is a function of a value, which needs rows",
                 remedy=f'name a column: {what}="…"',
             )
-        column = schema[given]
-        if what == "timestamp" and not is_time(column.type, step.timestamp):
+        column = schema.value(given, f"columns(): {what}= of the input '{step.topic}'")
+        if column.logical is not None and not (
+            what == "timestamp" and column.logical.name in TIMES and given == step.timestamp
+        ):
+            raise DeclarationError(
+                f"columns(): {what}= of the input '{step.topic}' names the column {column}",
+                remedy="a timestamp, by its name alone" if what == "timestamp" else "text, a whole number or a boolean",
+            )
+        if what == "timestamp" and column.logical is None and not is_time(column.type, step.timestamp):
             raise DeclarationError(
                 f"columns(): timestamp= of the input '{step.topic}' names the column {column}",
                 remedy="a number, or with hg.field(…, unit='iso') text",

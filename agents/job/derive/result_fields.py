@@ -17,7 +17,7 @@ from ....core.errors import DeclarationError
 from ....core.settings import offer
 from ...records.columns.selecting import names_in
 from ...records.memory.event_time import units_said
-from ...records.values.column_types import plain_fields
+from ...records.values.column_types import nested_type, plain_fields
 from ...records.values.serdes import Serde, is_json
 from ..steps.batches import SparkStep
 from ..steps.step import Step, type_behind
@@ -93,7 +93,7 @@ def check_own_fields(kind: Any, key: Any, timestamp: Any, where: str) -> None:
     time = timestamp.name if isinstance(timestamp, TimeField) else timestamp
     for what, name in (("key", key), ("timestamp", time)):
         if isinstance(name, str) and name not in getattr(kind, "__struct_encode_fields__", ()):
-            check_name(kind, name, f"{where}: {what}={name!r}")
+            _check_path(kind, name, f"{where}: {what}={name!r}")
     kinds = _kinds_of(kind, time) if isinstance(time, str) else []
     if kinds and not any(is_time(one, timestamp) for one in kinds):
         unit = timestamp.unit if isinstance(timestamp, TimeField) else "ms"
@@ -122,6 +122,25 @@ def check_name(kind: Any, name: str, where: str) -> None:
             return
     has = "the values have" if isinstance(kind, ColumnSchema) else f"{kind.__qualname__} has"
     raise DeclarationError(f"{where}: {has} no field '{name}'", remedy=offer(name, known))
+
+
+def _check_path(kind: Any, name: str, where: str) -> None:
+    """As `check_name`, also of a field of a nested object."""
+    outermost, _, rest = name.partition(".")
+    known = _fields_of(kind)
+    if not rest or name in known or outermost not in known:
+        check_name(kind, name, where)
+    elif (inner := _nested_in(kind, outermost)) is not None:
+        _check_path(inner, rest, where)
+
+
+def _nested_in(kind: Any, name: str) -> Any:
+    """The type of a field that has fields itself; None if it has none, or is not known."""
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError:  # of a type that only its own module can read
+        return None
+    return nested_type(hints[name])[0] if name in hints else None
 
 
 def type_of_rows(step: Step) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....core.batching.batches import FORMAT as BOOK
@@ -13,11 +13,12 @@ from ..types.schemas import STORED, TableSpec, schema_of_batches
 from ..types.timestamps import text_of
 from .closing import ClosingStep
 from .row_columns import of_result
-from .step import Step
+from .step import Names, Step
 
 if TYPE_CHECKING:
     from ....core.batching.publishing import SparkWrite
-    from ....core.columns.schema import ColumnSchema
+    from ....core.columns.schema import ColumnSchema, ColumnSpec
+    from ....core.graph.graph import Stage
     from ..types.windows import Window
 
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 class ByReference:
     """A batch is offset ranges of an input or of an intermediate stream, and what decodes its records."""
 
-    columns: tuple[tuple[str, str, bool], ...]
-    """Name, type and whether it may be null."""
+    columns: tuple[tuple[Any, ...], ...]
+    """As `ColumnSpec.plain` has them."""
     when: Any
     """The column of the event time; None for Kafka's timestamps."""
     on_bad_data: str
@@ -62,6 +63,15 @@ class BatchStep(ClosingStep):
     """Its rows come from all tasks, so that `gather.max-bytes` bounds what is open."""
     for_sink: bool = False
     """A sink gets its batches, and not Spark."""
+    limited_by: str = ""
+    """The first part of the settings that hold the limits which it has not got itself."""
+    key_column: ColumnSpec | None = None
+    """The column that is made of the keys of its rows, whose values have no such field."""
+    takes_updates: bool = False
+    """Each row replaces the row of its key in the target, so that updates may come in."""
+
+    def stage(self, names: Names) -> Stage:
+        return replace(ClosingStep.stage(self, names), takes_updates=self.takes_updates)
 
     @property
     def holds_ms(self) -> int:
@@ -73,6 +83,8 @@ class BatchStep(ClosingStep):
         if self.reference is not None:
             return (("by", "reference"),)
         window = () if self.window is None else self.closing(self.window.grace_ms)
+        if self.key_column is not None:
+            window = (*window, ("key", str(self.key_column)))
         return window if self.rows is None else (*window, ("rows", str(self.rows)))
 
     def tables(self) -> Sequence[TableSpec]:
@@ -127,6 +139,11 @@ class DeliverStep(Step):
     transactional: bool = False
     rows: ColumnSchema | None = None
     """The columns of the batches."""
+    meets: bool = False
+    """The rows of a key must all come through one task, as the later one replaces the earlier one."""
+
+    def stage(self, names: Names) -> Stage:
+        return replace(Step.stage(self, names), meets=self.meets)
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:

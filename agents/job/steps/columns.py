@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....core.columns.expressions import columns_in
+from ....core.columns.expressions import ColumnRef, columns_in
 from ....core.columns.schema import ColumnSchema
 from ....core.columns.typing import column_of
 from ...records.values.serdes import Serde, json
-from .row_columns import of_type
+from .row_columns import ColumnsUnknown, of_type
 from .step import Step
 
 if TYPE_CHECKING:
@@ -27,6 +27,14 @@ class OfColumnsStep(Step):
     schema: ColumnSchema
     """The columns that come in, or that are made of rows."""
 
+    def key_columns(self) -> frozenset[str]:
+        before = self.parents[0].key_columns()
+        made = self.computed
+        if made is None:
+            return before
+        same = {name for name, node in made.items() if isinstance(node, ColumnRef) and node.name in before}
+        return before.difference(made).union(same)
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ColumnsStep(OfColumnsStep):
@@ -39,6 +47,10 @@ class ColumnsStep(OfColumnsStep):
     """The columns are decoded from the bytes of the input before this step."""
     keeps: bool = False
     """An output has the fields of its record that are no columns, too."""
+
+    @property
+    def keeps_keys(self) -> bool:
+        return True
 
     @property
     def takes_columns(self) -> bool:
@@ -111,6 +123,15 @@ class SelectColumnsStep(OfColumnsStep):
 
     made: Mapping[str, Node]
 
+    def key_columns(self) -> frozenset[str]:
+        before = self.parents[0].key_columns()
+        same = (name for name, node in self.made.items() if isinstance(node, ColumnRef) and node.name in before)
+        return frozenset(same)
+
+    @property
+    def keeps_keys(self) -> bool:
+        return True
+
     @property
     def gives_columns(self) -> bool:
         return True
@@ -133,6 +154,9 @@ class FrameStep(OfColumnsStep):
     gives: ColumnSchema
     """What it returns."""
 
+    def key_columns(self) -> frozenset[str]:
+        return frozenset()
+
     @property
     def columns_given(self) -> ColumnSchema:
         return self.gives
@@ -149,6 +173,10 @@ class RowsStep(OfColumnsStep):
     """The type of the values; None for dicts."""
 
     @property
+    def keeps_keys(self) -> bool:
+        return True
+
+    @property
     def serde(self) -> Serde[Any]:
         """JSON of its type."""
         return json(self.kind)
@@ -156,10 +184,14 @@ class RowsStep(OfColumnsStep):
     @property
     def values_type(self) -> Any:
         """Its type, or else its columns."""
+        if self.kind is None and self.schema.nested:
+            return None  # dicts whose fields are dicts
         return self.kind if self.kind is not None else self.schema
 
     def declaring(self) -> RowsStep:
         return self
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        if self.kind is None and self.schema.nested:
+            raise ColumnsUnknown(f"{self.said} has nested objects")
         return self.schema if self.kind is None else of_type(self.kind, encoded)

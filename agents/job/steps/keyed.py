@@ -10,6 +10,7 @@ from ....core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
 from ....core.windows.joins import held_back, preserves
 from ....core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
 from ...records.columns.selecting import needs_value
+from ...records.values.serdes import msgpack
 from ..types.aggregates import AggregatePlan
 from ..types.schemas import (
     SLOT_KEY,
@@ -26,6 +27,9 @@ from ..types.windows import distance_said
 from .closing import ClosingStep
 from .row_columns import of_aggregates, of_function
 from .step import AS_BEFORE, Names, NeedsValue, Step
+
+SEEN = msgpack()
+"""The serde of what a dedupe stores for each key: that it has been seen."""
 
 if TYPE_CHECKING:
     from ....core.graph.graph import Stage
@@ -58,6 +62,8 @@ class AggregateStep(KeptStep):
     SENT_BY = "shuffle.shuffles.CombineOp"
 
     plan: AggregatePlan
+    combine: bool | None = None
+    """Whether rows are combined before the shuffle in front of it; None: where that costs less."""
 
     @property
     def updates(self) -> bool:
@@ -71,9 +77,14 @@ class AggregateStep(KeptStep):
     def key_type(self) -> Any:
         return AS_BEFORE
 
-    @property
-    def combines(self) -> bool:
-        return self.plan.merges
+    def combines(self, *, columns: bool) -> bool:
+        if self.combine is not None:
+            return self.combine and self.plan.merges
+        # states of objects are dearer to make and to send than columns
+        return self.plan.merges and (self.plan.numeric or not columns)
+
+    def key_columns(self) -> frozenset[str]:
+        return self.plan.named_by(self.parents[0].key_columns())
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         rows = self.parents[0].row_columns
@@ -88,6 +99,34 @@ class AggregateStep(KeptStep):
 
     def why_rows(self) -> str | None:
         return self.plan.why_no_arrays(self.parents[0].columns_given)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class DedupeStep(KeptStep):
+    """Keeps the first row of each key, for good or as long as a key is remembered."""
+
+    VERB = "dedupe"
+    RUN_BY = "plain.deduping.DedupeOp"
+    effective = False
+    keeps_values = True
+    keeps_columns = True
+
+    ttl_ms: int | None = None
+
+    def tables(self) -> Sequence[TableSpec]:
+        schema = schema_of_table(self.key_serde, SEEN)
+        return [TableSpec(self.name, self.key_serde, SEEN, schema, self.ttl_ms)]
+
+    @property
+    def key_type(self) -> Any:
+        return AS_BEFORE
+
+    @property
+    def columns_given(self) -> ColumnSchema | None:
+        return self.parents[0].columns_given
+
+    def fields(self) -> frozenset[str]:
+        return frozenset()
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -131,8 +170,7 @@ class WindowStep(ClosingStep):
         own, keys = self.plan, self.key_serde
         return [TableSpec(self.name, SLOT_KEY, STORED, schema, None, self.migrate, own, blocks=True, keys=keys)]
 
-    @property
-    def combines(self) -> bool:
+    def combines(self, *, columns: bool) -> bool:
         spans = self.window.spans
         plain = spans is not None and spans.panes is not None and not self.window.by_clock
         return plain and self.plan.merges and self.late is None and self.early_rows is None and self.rows is None
@@ -149,6 +187,9 @@ class WindowStep(ClosingStep):
     @property
     def key_type(self) -> Any:
         return AS_BEFORE
+
+    def key_columns(self) -> frozenset[str]:
+        return frozenset() if self.rows is not None else self.plan.named_by(self.parents[0].key_columns())
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         if self.rows is not None:
@@ -171,13 +212,13 @@ class WindowStep(ClosingStep):
 
     @property
     def in_arrays(self) -> bool:
-        """Whether its windows begin with their states in arrays. The same columns give the same results either way; rows cost an object
-        for each record."""
+        """Whether its windows, or sessions, begin with their states in arrays. The same columns give the same results either way; rows
+        cost an object for each record."""
         return self.schema is not None and self.why_rows() is None
 
     def why_rows(self) -> str | None:
-        if self.window.spans is None:
-            return "sessions are of rows"
+        if self.window.spans is None and not self.plan.numeric:
+            return "states of sessions are of rows, but for count, sum, min, max and mean"
         if self.updates:
             return "early results are of rows"
         return self.plan.why_no_arrays(self.schema)
@@ -261,11 +302,14 @@ class JoinTableColumnsStep(WithTableStep):
     @property
     def columns_given(self) -> ColumnSchema:
         left = self.how == "left"
-        added = (ColumnSpec(name, of.type, of.optional or left) for name, of in self.taken.items())
+        added = (ColumnSpec(name, of.type, of.optional or left, logical=of.logical) for name, of in self.taken.items())
         return self.schema.extended(added)
 
     def fields(self) -> frozenset[str]:
         return frozenset() if self.on is None else frozenset((str(self.on),))
+
+    def key_columns(self) -> frozenset[str]:
+        return self.parents[0].key_columns().difference(self.taken)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -363,6 +407,13 @@ class JoinColumnsStep(JoinStreamsStep):
                 for name, one in columns
             )
         )
+
+    def key_columns(self) -> frozenset[str]:
+        left, right = (one.key_columns() for one in self.parents)
+        found = left.difference(self.taken) if not preserves(self.how, 1) else frozenset[str]()
+        if preserves(self.how, 0):
+            return found
+        return found.union(name for name, of in self.taken.items() if of in right)
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         return self.columns_given

@@ -66,11 +66,16 @@ def of_aggregates(said: str, plan: AggregatePlan, rows: Callable[[], ColumnSchem
         elif part.name in ("mean", "quantile"):
             found.append(ColumnSpec(name, FLOAT, optional=True))
         elif part.name in OF_FIELD and isinstance(part.of, str):
-            of: dict[str, ColumnKind] = {one.name: one.type for one in rows().columns}
+            of = {one.name: one for one in rows().columns}
             if part.of not in of:
                 raise ColumnsUnknown(f"the type of '{part.of}', which '{name}' of {said} is made of, is not known")
-            kind: ColumnKind = INT if part.name == "sum" and of[part.of] == BOOL else of[part.of]
-            found.append(ColumnSpec(name, kind, optional=True))
+            column = of[part.of]
+            if column.logical is not None and part.logical is None:
+                raise ColumnsUnknown(
+                    f"'{name}' of {said} is of a {column.logical}, which aggregates of rows do not know"
+                )
+            kind: ColumnKind = INT if part.name == "sum" and column.type == BOOL else column.type
+            found.append(ColumnSpec(name, kind, optional=True, logical=part.logical))
         else:
             raise ColumnsUnknown(f"the type of '{name}' of {said} is not known")
     return tuple(found)

@@ -163,3 +163,7 @@ class RekeyStep(Step):
     @property
     def key_type(self) -> Any:
         return returned(self.by)
+
+    @property
+    def keeps_keys(self) -> bool:
+        return False

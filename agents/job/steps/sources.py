@@ -107,6 +107,12 @@ class InputStep(SourceStep):
     broadcast: bool = False
     on_lost: str = "fail"
     partitioner: str | None = None
+    pattern: str = ""
+    """Stands for all topics that match it, until these are known (`derive.patterns`)."""
+    matched: str = ""
+    """The pattern that its topic matches."""
+    into: Callable[[Any, str], Any] | None = None
+    """Of a value and its topic, the value that goes on."""
 
     def stream(self, names: Names) -> str:
         """The topic that the user names."""
@@ -128,12 +134,20 @@ class InputStep(SourceStep):
             partitioner=self.partitioner,
             key_serde=(self.key_serde or key_serde).name,
             out_of_order_ms=self.max_out_of_order_ms,
-            arguments=(("serde", str(self.serde.name)), ("timestamp", text_of(self.timestamp))),
+            arguments=(
+                ("serde", str(self.serde.name)),
+                ("timestamp", text_of(self.timestamp)),
+                *((("pattern", self.matched),) if self.matched else ()),
+            ),
         )
 
     @property
     def everywhere(self) -> bool:
         return self.broadcast
+
+    def key_columns(self) -> frozenset[str]:
+        # with into= the values are others
+        return frozenset((self.key,)) if isinstance(self.key, str) and self.into is None else frozenset()
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         if self.serde.type is None:
@@ -177,9 +191,13 @@ class ShuffleStep(SourceStep):
     """The expression that makes the column `by`, as text; empty if it is decoded."""
     combine: AggregateStep | WindowStep | None = None
     """The aggregate or window behind the shuffle, whose combining begins here, before rows are sent. What fails in it is its failure."""
+    firsts: bool = False
+    """Of each chunk, only the first row of each key is sent: what stands behind it wants no other."""
 
     @property
     def operator(self) -> str:
+        if self.firsts:
+            return "shuffle.first_rows.FirstRowsOp"
         return self.RUN_BY if self.combine is None else self.combine.SENT_BY
 
     @property
@@ -217,7 +235,14 @@ class ShuffleStep(SourceStep):
     def key_type(self) -> Any:
         return AS_BEFORE if self.by is None else self.key_serde.type or returned(self.by)
 
+    def key_columns(self) -> frozenset[str]:
+        if self.by is None:
+            return self.parents[0].key_columns() if self.by_key else frozenset()
+        return frozenset((self.by,)) if isinstance(self.by, str) else frozenset()
+
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        if self.schema is not None:
+            return self.schema
         if self.serde.type is not None:
             return of_type(self.serde.type, encoded=False)
         if not is_json(self.serde):

@@ -192,11 +192,26 @@ class Step:
         kind = type_behind(first)
         return first.declaring() if all(type_behind(one) == kind for one in others) else None
 
+    def key_columns(self) -> frozenset[str]:
+        """The fields of its rows that have the value by which the rows were partitioned. Rows with equal values there are in one task."""
+        if not self.keeps_values:
+            return frozenset()
+        first, *others = (one.key_columns() for one in self.parents)
+        return first.intersection(*others)
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether its rows have the keys of the rows that came in."""
+        return self.key_type is AS_BEFORE or self.keeps_columns or self.keeps_values
+
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         """The columns of its rows, as they are declared. `encoded`: they have been written and read since, without their type. Raises
         `ColumnsUnknown`."""
         if not self.keeps_values:
-            raise ColumnsUnknown(f"{self.said} passes on whatever its code gives")
+            given = self.columns_given
+            if given is None or given.nested:
+                raise ColumnsUnknown(f"{self.said} passes on whatever its code gives")
+            return given
         first, *others = (one.row_columns(encoded=encoded) for one in self.parents)
         if any(one != first for one in others):
             raise ColumnsUnknown(f"the streams that {self.said} makes one of have different fields")
@@ -259,9 +274,8 @@ class Step:
         """Whether partial states come in."""
         return any(parent.partial for parent in self.parents)
 
-    @property
-    def combines(self) -> bool:
-        """Whether partial states may be sent to it instead of rows: nothing needs the single rows, or counts them as they arrive."""
+    def combines(self, *, columns: bool) -> bool:
+        """Whether partial states are sent to it instead of rows, or of columns: nothing needs the single rows, or counts them."""
         return False
 
     @property

@@ -14,7 +14,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,12 +22,14 @@ import msgpack
 
 from ....core.columns.evaluate import NotComputable, compiled
 from ....core.columns.expressions import Expression, Node, columns_in
+from ....core.columns.logical import COMPUTED_DIGITS, Logical
 from ....core.columns.schema import FLOAT, ColumnSchema
 from ....core.columns.typing import NUMBERS as COLUMNS_OF_NUMBERS
 from ....core.errors import DataError, DeclarationError
 from ....core.graph.schema import ANY, Field, digest
 from ...records.columns.expressions import Computation
 from ...records.columns.selecting import SeveralFields, column_of, lacking, names_in, needs_value
+from ...records.logical.logical_columns import shown_values
 from .arguments import check_function, check_selector, field_names
 
 Selector = str | Callable[[Any], Any]
@@ -92,6 +94,8 @@ class Aggregate:
     """Whether its state takes more with each value."""
     where: RowTest | None = None
     """Only rows count for which this is true."""
+    logical: Logical | None = None
+    """What its results mean, if they are not what its states are."""
     form: str = ""
     """What its schema says that it is, if not its name: aggregates of one form have states of one form."""
 
@@ -99,6 +103,17 @@ class Aggregate:
     def celled(self) -> bool:
         """Whether its states are no numbers, and columns are added to them without rows."""
         return self.fold is not no_fold
+
+
+def shown_result(part: Aggregate, kind: Logical) -> Aggregate:
+    """An aggregate of a column of this logical type, whose states are what the column is stored as."""
+    finish = part.result
+
+    def result(state: Any) -> Any:
+        found = state if finish is None else finish(state)
+        return None if found is None else shown_values([found], kind)[0]
+
+    return replace(part, result=result, logical=replace(kind, digits=COMPUTED_DIGITS) if part.name == "sum" else kind)
 
 
 def selected(of: Any, name: str) -> Any:
@@ -344,7 +359,17 @@ class AggregatePlan:
         self._judges = [self._judge(one) for one in self.conditions]
         self._starts = [part.start for part in self.parts]
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
-        self._results = [(i, part.result) for i, part in enumerate(self.parts) if part.result is not None]
+        self._results = _compile_results(self.names, self.parts)
+        self.shows = any(part.logical is not None for part in self.parts)
+        """Whether some results are other values than the states, of columns of logical types."""
+
+    def named_by(self, key: frozenset[str]) -> frozenset[str]:
+        """The results that are the key of their rows, which has the same value in these fields of all of them."""
+        return frozenset(
+            name
+            for name, part in zip(self.names, self.parts, strict=True)
+            if part.name in OF_ONE and isinstance(part.of, str) and part.of in key and part.where is None
+        )
 
     def _known(self) -> ColumnSchema:
         if self.schema is None:
@@ -474,16 +499,7 @@ class AggregatePlan:
 
     def results(self, states: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """The results of many keys, as users see them."""
-        names, finished = self.names, self._results
-        if not finished:
-            return [dict(zip(names, state, strict=True)) for state in states]
-        out: list[dict[str, Any]] = []
-        for state in states:
-            made = list(state)
-            for i, result in finished:
-                made[i] = result(made[i])
-            out.append(dict(zip(names, made, strict=True)))
-        return out
+        return self._results(states)
 
 
 def plan(aggregates: Mapping[str, Aggregate], schema: ColumnSchema | None = None) -> AggregatePlan:
@@ -509,6 +525,24 @@ def check_are_aggregates(aggregates: Mapping[str, Aggregate]) -> None:
                 f"agg({name}=…) is {part!r}, which is not an aggregate",
                 remedy="use hg.count(), hg.sum(…), hg.aggregate(…)",
             )
+
+
+def check_combine(combine: Any, of: AggregatePlan) -> bool | None:
+    """Refuse what does not say whether to combine, and combining what cannot be merged."""
+    if combine is not None and not isinstance(combine, bool):
+        raise DeclarationError(
+            f"agg(combine={combine!r:.60}) is neither True nor False",
+            remedy="leave it out, or name the aggregate otherwise"
+            if isinstance(combine, Aggregate)
+            else "leave it out",
+        )
+    if combine and not of.merges:
+        name = next(name for name, part in zip(of.names, of.parts, strict=True) if part.merge is None)
+        raise DeclarationError(
+            f"agg({name}=hg.aggregate(…), combine=True): nothing says how two states become one",
+            remedy="tell it: hg.aggregate(init, add, merge), or leave combine= out",
+        )
+    return combine
 
 
 def _compile_add(parts: Sequence[Aggregate], met_by: Sequence[int | None], *, items: bool) -> AddLoop:
@@ -563,6 +597,8 @@ ADDS = {
 }
 """For numbers: the statements that add a row and a partial state in place, and the first state of a key from either."""
 NUMERIC = frozenset(ADDS)
+OF_ONE = ("first", "last", "min", "max")
+"""Aggregates whose result is the value of one of their rows."""
 NEVER_NULL = NUMERIC | {"quantile"}
 """Aggregates of columns in which a null is an error, in rows that count."""
 OF_NUMBERS = ("sum", "mean", "quantile")
@@ -613,6 +649,17 @@ def _compile_merge(parts: Sequence[Aggregate]) -> Loop:
     return scope["loop"]
 
 
+def _compile_results(names: Sequence[str], parts: Sequence[Aggregate]) -> Callable[[Any], list[dict[str, Any]]]:
+    scope: dict[str, Any] = {}
+    made: list[str] = []
+    for i, (name, part) in enumerate(zip(names, parts, strict=True)):
+        scope[f"result_{i}"] = part.result
+        made.append(f"{name!r}: s{i}" if part.result is None else f"{name!r}: result_{i}(s{i})")
+    each = "".join(f"s{i}, " for i in range(len(parts)))
+    exec(f"def results(states):\n    return [{{{', '.join(made)}}} for {each}in states]", scope)
+    return scope["results"]
+
+
 # ----------------------------------------------------------------------------------------------------------------- schemas
 
 
@@ -622,6 +669,8 @@ def _fields_of(parts: Mapping[str, Aggregate]) -> tuple[Field, ...]:
 
 
 def _type_of(part: Aggregate) -> str:
+    if part.logical is not None:  # states of another type would stand for other values
+        return str(part.logical)
     return type(part.start()).__name__ if part.name == "aggregate" else ANY
 
 

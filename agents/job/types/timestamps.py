@@ -25,7 +25,7 @@ from typing import Any
 from ....core.columns.schema import BOOL, TEXT
 from ....core.errors import DeclarationError
 from ...cancellation import passes, said
-from ...records.columns.selecting import Column, column_of
+from ...records.columns.selecting import Column, nested_column_of
 from ...records.kafka.writable import check_times, whole_ms
 from ...records.memory.event_time import UNITS as NUMBERED
 from ...records.memory.event_time import units_said, whole_in_ms
@@ -148,9 +148,9 @@ def timestamps_of(of: When) -> Extract:
         raise DeclarationError(f"timestamp={of!r}", remedy="a field's name, hg.field(…) or a function of the value")
     if isinstance(of, TimeField):
         check_selector(of.name, "timestamp")
-        return _extract(column_of(of.name), of.unit)
+        return _extract(nested_column_of(of.name), of.unit)
     check_function(of, "timestamp")
-    return _extract(column_of(of), "ms")
+    return _extract(nested_column_of(of), "ms")
 
 
 def times_of_column(unit: str) -> Extract:

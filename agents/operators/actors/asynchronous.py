@@ -20,6 +20,7 @@ from ...job.steps.step import Step
 from ...job.types.arguments import shown
 from ...patience import Patience
 from ...records.columns.batch import Batch, ColumnBatch
+from ...records.columns.logical_arrow import logical_in
 from ...records.columns.records import Records
 from ...records.columns.selecting import lacking
 from ...records.memory.taking import take_batch
@@ -106,7 +107,8 @@ class SinkOp(Operator):
         if self.schema is None:
             self._give(Batch(at.stream, at.partition, rows, at.offsets, at.meta))
         else:
-            self._give(ColumnBatch(at.stream, at.partition, take_batch(*rows.batch(self.schema)), at.meta))
+            columns = take_batch(*rows.batch(self.schema))
+            self._give(ColumnBatch(at.stream, at.partition, columns, at.meta, logical_in(self.schema.columns)))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return behind if self.schema is None else frozenset(self.schema.names)

@@ -7,7 +7,7 @@ record where columns hold numbers and keys have these bytes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ....core.columns.evaluate import NotComputable
@@ -354,6 +354,19 @@ class ChunkKeys:
         if NULL_NUMBER in bytes(found):
             self.listed()
         return found
+
+
+def firsts(numbers: Buffer, wanted: Iterable[int]) -> list[int]:
+    """Where each of these numbers comes first. They are new: a KeyTable gives numbers in the order in which keys come first.
+
+    >>> firsts(array("q", [0, 3, 4, 3, 5, 4]), [3, 5])
+    [1, 4]
+    """
+    listed, at, found = longs(numbers).tolist(), 0, list[int]()
+    for number in wanted:
+        at = listed.index(number, at)
+        found.append(at)
+    return found
 
 
 def greatest_times(keys: Sequence[Any], timestamps: Sequence[int]) -> dict[Any, int]:

@@ -66,6 +66,11 @@ class BlockStore(Generic[G]):
         table.caches_written = False
         self._held = table.keep((), self._give_back, lambda: self.weight, reads=False)
 
+    def serve(self, groups: Groups[G]) -> None:
+        """Another one holds the groups from now on."""
+        self._groups = groups
+        self.hold(0)
+
     def load(self, found: Callable[[G, int, list[Any]], None] = lambda *_: None) -> None:
         """Find out what the table holds, before anything else. `found` gets each block, in no order."""
         slots: list[int] = []
@@ -108,14 +113,23 @@ class BlockStore(Generic[G]):
 
     def write(self, group: G, blocks: Mapping[int, bytes], *, whole: bool = False) -> None:
         """Write blocks of a group, in their slots or in free ones. `whole`: it has no others any more; new ones take over their slots."""
-        held = dict(self.slots(group))
-        free = [held.pop(number) for number in list(held) if number not in blocks] if whole else []
-        for number in sorted(blocks):
-            if number not in held:
-                held[number] = free.pop() if free else self._slots.take()
-        self._letter[group] = held
-        self._table.put_encoded({pack_slot(held[number]): data for number, data in blocks.items()})
-        self._delete(free)
+        self.write_all({group: blocks}, whole=whole)
+
+    def write_all(self, groups: Mapping[G, Mapping[int, bytes]], *, whole: bool = False) -> None:
+        """The same of many groups."""
+        rows: dict[bytes, bytes] = {}
+        gone: list[int] = []
+        for group, blocks in groups.items():
+            held = dict(self.slots(group))
+            free = [held.pop(number) for number in list(held) if number not in blocks] if whole else []
+            for number in sorted(blocks):
+                if number not in held:
+                    held[number] = free.pop() if free else self._slots.take()
+                rows[pack_slot(held[number])] = blocks[number]
+            self._letter[group] = held
+            gone += free
+        self._table.put_encoded(rows)
+        self._delete(gone)
 
     def remove(self, group: G, numbers: Iterable[int] | None = None) -> None:
         """Delete blocks of a group (None: all), as far as they are stored."""
@@ -149,6 +163,12 @@ class BlockStore(Generic[G]):
     def weigh(self, groups: Iterable[G]) -> None:
         """Count what these groups take in memory now, which may pack groups."""
         self.note(groups)
+        self._held.count()
+
+    def hold(self, weight: int) -> None:
+        """All groups together take so much, and none of them can be packed."""
+        self.weight = weight
+        self._weights = {}
         self._held.count()
 
     def note(self, groups: Iterable[G]) -> None:

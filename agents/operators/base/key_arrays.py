@@ -107,6 +107,10 @@ class KeyArrays:
         self.keys, self.cells = KeyTable(), StateCells(self._held)
         self.odd, self.known = set(), 0
 
+    def cells_alike(self) -> StateCells:
+        """Empty cells for states of the same kinds."""
+        return StateCells(self._held)
+
     def memory(self) -> int:
         """How many bytes are reserved."""
         return self.keys.memory() + self.cells.memory()

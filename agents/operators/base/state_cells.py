@@ -195,9 +195,9 @@ class StateCells:
         """The numbers of the keys that have changed since `settle`."""
         return self.numbers.dirty()
 
-    def settle(self) -> None:
-        """Whatever has changed is written."""
-        self.numbers.settle()
+    def settle(self, write: int = 0) -> None:
+        """Whatever has changed goes with this write."""
+        self.numbers.settle(write)
 
     def retain(self, numbers: Buffer) -> None:
         """Forget the states of all keys but these."""

@@ -259,6 +259,8 @@ class Operator(LetterPart):
         self.step = step
         self.env = env
         self.children: list[Operator] = []
+        self.writes: tuple[Any, ...] = ()
+        """The serdes with which it writes to topics."""
 
     def be_careful(self) -> None:
         """From the start, hold nothing back for the commit."""

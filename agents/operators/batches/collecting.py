@@ -13,7 +13,7 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ....core.batching import origins
@@ -36,9 +36,9 @@ class Incoming(NamedTuple):
 class Collector:
     """Adds rows to the open batches of a step."""
 
-    def __init__(self, rows: BatchRows, limits: Limits) -> None:
+    def __init__(self, rows: BatchRows, limits: Callable[[], Limits]) -> None:
         self.rows = rows
-        self.limits = limits
+        self._limits = limits
 
     def add(self, bridge: Bridge, window: WindowBounds | None, incoming: Incoming, now_ms: int) -> None:
         """Add these rows to the open batch of this window; whenever it is full, close it and open the next one."""
@@ -53,7 +53,7 @@ class Collector:
         """Add as many rows as fit into the open batch. Returns the rest."""
         book, store = self.rows.book, self.rows
         one = book.opened(window)
-        room, size = book.room(self.limits, window)
+        room, size = book.room(self._limits(), window)
         if room is not None and room <= 0:  # the limit has been lowered since
             self.close(ROWS, (window,))
             return piece
@@ -65,7 +65,7 @@ class Collector:
             return piece
         grown = book.with_rows(window, head.rows, head.size, now_ms=now_ms, times=extremes(head.stamps))
         store.blocks.add(bridge, head._replace(number=one.number))
-        store.write(grown.when_full(self.limits, window))
+        store.write(grown.when_full(self._limits(), window))
         return rest
 
     def close(self, why: str, windows: Sequence[WindowBounds | None]) -> bool:

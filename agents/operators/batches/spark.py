@@ -21,26 +21,31 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....core.batching import origins
 from ....core.batching.batch_progress import AtSpark, StepBatches
 from ....core.batching.batches import AGE, Bridge, Limits, WindowBounds
 from ....core.batching.ranges import Range
-from ....core.errors import LimitReached
+from ....core.columns.schema import ColumnSchema, ColumnSpec
+from ....core.errors import DataError, LimitReached
 from ....core.names import StreamPartition
 from ....core.progress.frames import MAX_TIME
 from ....core.windows.results import CLOCK, DRAIN, WATERMARK
 from ....core.windows.spans import Spans
 from ...job.steps.batches import BatchStep
 from ...records.columns.fitting import columns_of_values
+from ...records.columns.logical_arrow import logical_in
+from ...records.columns.object_columns import ObjectColumns
 from ...records.columns.records import Records, offsets_at
 from ...records.columns.window_rows import rows_of_times
 from ...records.layout import Buffer, longs
 from ...records.memory.longs import gathered
+from ...records.memory.taking import take_batch
 from ...records.memory.vectors import Vector, VectorBatch
-from ..base.stateless import BYTES, Env, Operator, UserCodeError, failing
+from ...records.values.nesting import nesting
+from ..base.stateless import BYTES, VALUES, Env, Operator, UserCodeError, failing
 from ..windows.floors import Floor
 from ..windows.late_rows import write_late
 from ..windows.open_windows import OpenCounts
@@ -53,6 +58,8 @@ from .referenced import Referenced
 from .spark_results import Results
 
 RUN = "run"
+NO_VALUE = "a record without a value (a tombstone) is no row, and a sink deletes none"
+LEAVE_OUT = 'leave it out: .filter(lambda value: value is not None) before it, or on_error="skip", which counts it'
 STEP_BATCHES = 1_000
 """The maximum number of batches that one step closes."""
 
@@ -70,10 +77,17 @@ class BatchOp(Operator):
         super().__init__(step, env)
         self.batch_step = step
         self.wants_keys = "" if step.late is None else BYTES
+        if step.key_column is not None:
+            self.wants_keys = VALUES
         self.table = env.table(step.name)
         self.rows = BatchRows(self.table)
-        self.limits = Limits(step.max_rows, step.max_bytes, step.max_age_ms)
-        self.collector = Collector(self.rows, self.limits)
+        columns = step.schema or step.rows
+        self.shaped: Callable[[VectorBatch], VectorBatch | ObjectColumns] = lambda batch: batch
+        """What Spark gets of columns."""
+        if columns is not None and (columns.nested or columns.logical):
+            of, logical = nesting(columns.columns), logical_in(columns.columns)
+            self.shaped = lambda batch: ObjectColumns(batch, of, logical)
+        self.collector = Collector(self.rows, lambda: self.limits)
         self.seen = BatchesSeen(
             env.task,
             step.name,
@@ -102,6 +116,15 @@ class BatchOp(Operator):
     @property
     def _env(self) -> Any:
         return self.env
+
+    @property
+    def limits(self) -> Limits:
+        """What closes a batch: what the step says, and else the settings that it names, which may change at any time."""
+        step = self.batch_step
+        if not step.limited_by:
+            return Limits(step.max_rows, step.max_bytes, step.max_age_ms)
+        rows, age_ms = self._env.batch_limits[step.limited_by]
+        return Limits(step.max_rows or rows, step.max_bytes, age_ms if step.max_age_ms is None else step.max_age_ms)
 
     @property
     def bridge(self) -> Bridge:
@@ -133,16 +156,41 @@ class BatchOp(Operator):
 
     def _table_of(self, rows: Records) -> Any:
         """The declared columns of the rows, by name. Raises a `UserCodeError` that names the rows that do not fit."""
-        schema = self.batch_step.schema
+        schema, key = self.batch_step.schema, self.batch_step.key_column
         if rows.vectors is not None and schema is not None:  # without an object for each row
-            return self.bridge.select(*rows.batch(schema))
+            batch, picked = rows.batch(schema)
+            if schema.logical or key is not None:  # what stands in rows that are not selected may be no such value
+                batch, picked = take_batch(batch, picked), None
+            if key is not None:
+                (vector,) = self._vectors(self._keyed(rows, key), ColumnSchema((key,)), rows)
+                batch = VectorBatch((key.name, *batch.names), (vector, *batch.vectors), len(rows))
+            return self.bridge.select(self.shaped(batch), picked)
         declared = self.batch_step.rows
         assert declared is not None, "rows reach a batch only with the columns that its stages declare"
-        columns, bad = columns_of_values(rows.values, declared)
+        vectors: Sequence[Vector]
+        if key is None:
+            vectors = self._vectors(rows.values, declared, rows)
+        else:
+            (of_key,) = self._vectors(self._keyed(rows, key), ColumnSchema((key,)), rows)
+            others = declared.only(name for name in declared.names if name != key.name)
+            made = dict(zip(others.names, self._vectors(rows.values, others, rows), strict=True))
+            vectors = [of_key if name == key.name else made[name] for name in declared.names]
+        batch = VectorBatch(declared.names, tuple(vectors), len(rows))
+        return self.bridge.select(self.shaped(batch), None)
+
+    def _vectors(self, values: Sequence[Any], schema: ColumnSchema, rows: Records) -> list[Vector]:
+        """The columns of values of these rows. Raises a `UserCodeError` that names those that do not fit."""
+        columns, bad = columns_of_values(values, schema)
         if bad:
+            if self.batch_step.for_sink:
+                bad = [(at, DataError(NO_VALUE, remedy=LEAVE_OUT) if values[at] is None else why) for at, why in bad]
             raise failing(self.step, bad, rows)
-        vectors = tuple(Vector.of(one.type, columns[one.name]) for one in declared.columns)
-        return self.bridge.select(VectorBatch(declared.names, vectors, len(rows)), None)
+        return [Vector.of(one.type, columns[one.name]) for one in schema.columns]
+
+    def _keyed(self, rows: Records, column: ColumnSpec) -> list[dict[str, Any]]:
+        """The keys of rows, each as a value with this field."""
+        keys = rows.shown_keys()
+        return [{column.name: key} for key in (keys if keys is not None else [None] * len(rows))]
 
     def refer_to(self, at: StreamPartition, first: int, behind: int, latest_ms: int) -> None:
         """Add offsets to the open batch; close it whenever it is full. `latest_ms`: the greatest event time that their records may have."""

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from ....core.batching.batches import BatchOutcome, BatchStage, Bridge, Closed, SinkStage
-from ....core.batching.publishing import SparkWrite, Undone, series_name
+from ....core.batching.publishing import Keep, SparkWrite, Undone, series_name
 from ....core.batching.sinking import SinkOwner
 from ...job.steps.batches import WriteStep
 from ...records.columns.records import Records
@@ -46,6 +46,8 @@ class Publishing:
         """The batch that is named and those that are not done, at each seal that is not durable yet."""
         self._durable: int | None = None
         """The number of the batch whose attempts are durably named."""
+        self._keeps: dict[str, Keep | None] = {}
+        """By stage, how long its batches stay. Until the first batch of this life runs, nothing is forgotten."""
         self._undone = Undone(0, frozenset())
         """The batches that are durably not done."""
         self._running: tuple[int, asyncio.Task[None]] | None = None
@@ -60,6 +62,7 @@ class Publishing:
             stage = replace(stage, owner=owner)
         if step is None:
             return stage
+        self._keeps[stage.name] = step.write.keep
         return replace(stage, write=replace(step.write, job=self._job, series=self._series(stage.name)))
 
     @property
@@ -114,7 +117,7 @@ class Publishing:
 
     async def _publish(self, one: Closed) -> None:
         for stage, (path, attempt) in one.named.items():
-            write = SparkWrite(path, job=self._job, series=self._series(stage))
+            write = SparkWrite(path, job=self._job, series=self._series(stage), keep=self._keeps.get(stage))
             try:
                 await self._bridge().publish(write, one.number, attempt, self._undone)
             except Exception as error:

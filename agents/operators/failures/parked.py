@@ -11,6 +11,9 @@ Promises:
 - A key is tried again by its first record alone; once this has succeeded, the others follow, `ROOM` at a time.
 - A record without a key has no other behind it.
 - A stream that has ended or drained in this run is not tried again before the next run, after one last try.
+- A key whose policy says so holds the time of its stream, at the least event time of its records, for so long after it began to wait.
+- An operator may have keys tried now, or leave records out: those that he saw, by their numbers, and no others. No number is given twice:
+  each grant begins with numbers of its own.
 """
 
 from __future__ import annotations
@@ -18,21 +21,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ....core.errors import LimitReached
 from ....core.names import StreamPartition
+from ....core.orders import RELEASE, Unpark
 from ...cancellation import said
 from ...job.types.parking import Park, ParkedRow
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import Columns, Header
+from ...records.limits import NO_TIMESTAMP
+from ...records.memory.event_time import LAST_TIME
 from ..base.letter import LetterPart
 from .failures import row_in_frame
 
 ROOM = 500
 """How many parked records run in one letter."""
+GRANT_BITS = 32
+"""A number is that of its grant, and so many bits for the records of one grant."""
 _WHY = 500
 """How many characters of a reason are kept."""
 NONE: frozenset[int] = frozenset()
@@ -51,8 +59,12 @@ class Source(Protocol):
         """By which keys the records of a chunk wait."""
         ...
 
-    def rows_with_keys(self, chunk: Chunk, keys: AbstractSet[bytes]) -> Sequence[int]:
-        """The records of a chunk with one of these keys. Nearly all chunks have none while a key is sick."""
+    def times_to_park(self, chunk: Chunk) -> Sequence[int]:
+        """The event times of the records of a chunk."""
+        ...
+
+    def rows_with_keys(self, chunk: Chunk, keys: AbstractSet[bytes]) -> Mapping[int, bytes]:
+        """The records of a chunk with one of these keys, each with its key. Nearly all chunks have none while a key is sick."""
         ...
 
 
@@ -113,11 +125,25 @@ QueueKey = tuple[str, int, bytes | int]
 class _Queue:
     """The parked records of one key."""
 
-    __slots__ = ("due_ms", "ids", "most", "tries")
+    __slots__ = ("due_ms", "ids", "most", "times", "tries", "until_ms")
 
-    def __init__(self, due_ms: int, most: int, tries: int) -> None:
+    def __init__(self, due_ms: int, most: int, tries: int, until_ms: int) -> None:
         self.ids: deque[int] = deque()
         self.due_ms, self.most, self.tries = due_ms, most, tries
+        self.until_ms = until_ms
+        self.times: dict[int, int] = {}
+        """By number, the event times of the records, if the key holds time."""
+
+
+class _Parking(NamedTuple):
+    """A record that a letter parks."""
+
+    of_key: QueueKey
+    number: int
+    due_ms: int
+    most: int
+    until_ms: int = 0
+    time: int = 0
 
 
 class Parked(LetterPart):
@@ -135,6 +161,10 @@ class Parked(LetterPart):
         """By partition, the keys that wait."""
         self._first: int | None = _UNKNOWN
         """When the next key is tried again."""
+        self._holding: set[QueueKey] = set()
+        """The keys that hold time."""
+        self._held: dict[str, int] | None = {}
+        """What `held` has answered, until that changes."""
         self._next = 0
         self.total = 0
         self.sick: Mapping[int, Sick] = {}
@@ -145,14 +175,24 @@ class Parked(LetterPart):
         """Streams that have ended or drained in this run."""
         self._last: dict[str, set[QueueKey]] = {}
         """By stream that ends: the keys that have had their last try."""
+        self.refusal = ""
+        """Why the last order of an operator has changed nothing."""
+        self.left_out: list[ParkedRow] = []
+        """The records that it has left out."""
         self.drop()
         self._load()
 
     def _load(self) -> None:
         for number, stored in sorted(self._table.range()):
             row = ParkedRow(*stored)
-            self._append(_queue_key(row, number), number, row.due_ms, row.most, row.tries)
+            parking = _Parking(_queue_key(row, number), number, row.due_ms, row.most, row.until_ms, row.time)
+            self._append(parking, row.tries)
             self._next = number + 1
+
+    def begin(self, grant: int) -> None:
+        """The task runs under this grant. The record with the greatest number may have left: its number is not given to another one, which
+        an order of an operator would meet instead."""
+        self._next = max(self._next, grant << GRANT_BITS)
 
     # ---------------------------------------------------------------------------------------------- what a letter does
 
@@ -165,10 +205,14 @@ class Parked(LetterPart):
         if not (waiting or self.sick) or not len(chunk):
             return NONE
         source = self._sources[chunk.at.stream]
-        if not self.sick and not source.rows_with_keys(chunk, waiting):
-            return NONE
-        keys, now = source.keys_to_park(chunk), set[bytes]()
-        found: list[int] = []
+        if not self.sick:
+            waits = source.rows_with_keys(chunk, waiting)
+            if not waits:
+                return NONE
+            self.kept = frozenset(waits) - chunk.skipped
+            self._park(chunk, sorted(self.kept), waits)
+            return self.kept
+        keys, now, found = source.keys_to_park(chunk), set[bytes](), list[int]()
         for index, key in enumerate(keys):
             if index in chunk.skipped:
                 continue
@@ -182,9 +226,10 @@ class Parked(LetterPart):
         self.kept = frozenset(found)
         return self.kept
 
-    def _park(self, chunk: Chunk, indexes: Iterable[int], keys: Sequence[bytes | None]) -> None:
-        began: dict[QueueKey, int] = {}
-        """The keys that wait from now on, and how many records may."""
+    def _park(self, chunk: Chunk, indexes: Iterable[int], keys: Sequence[bytes | None] | Mapping[int, bytes]) -> None:
+        began: dict[QueueKey, tuple[int, int]] = {}
+        """The keys that wait from now on: how many records may, and until when they hold time."""
+        times: Sequence[int] | None = None
         rows, now_ms, number = dict[int, list[Any]](), self._now_ms(), self._next + len(self._added)
         offset = chunk.columns.offset
         framed = self._sources[chunk.at.stream].framed
@@ -197,17 +242,21 @@ class Parked(LetterPart):
                 headers, chunk.plan, of, now_ms,
             )  # fmt: skip
             of_key = _queue_key(row, number)
-            due_ms, most, why = 0, 0, ""
+            due_ms, most, until_ms, why = 0, 0, 0, ""
             if sick is not None and of_key not in self._queues and of_key not in began:
                 self.failed.add(index)
                 due_ms, most = now_ms + sick.policy.after_ms, sick.policy.max_parked
-                began[of_key] = most
+                until_ms = now_ms + sick.policy.hold_ms if sick.policy.hold_ms else 0
+                began[of_key] = most, until_ms
                 why = said(sick.cause)[:_WHY]
             elif (queue := self._queues.get(of_key)) is not None:
-                most = queue.most
+                most, until_ms = queue.most, queue.until_ms
             else:
-                most = began[of_key]
-            self._added.append((of_key, number, due_ms, most))
+                most, until_ms = began[of_key]
+            if until_ms:
+                times = self._sources[chunk.at.stream].times_to_park(chunk) if times is None else times
+                row = replace(row, until_ms=until_ms, time=times[index])
+            self._added.append(_Parking(of_key, number, due_ms, most, until_ms, row.time))
             if self.total + len(self._added) > most:
                 raise LimitReached(
                     f"{self.total + len(self._added)} records are parked, and max_parked is {most}: {_named(of_key)} is the last one",
@@ -260,14 +309,14 @@ class Parked(LetterPart):
             self._remove(of_key, number)
         for of_key, tries, due_ms, most in self._changed:
             self._change(of_key, tries, due_ms, most)
-        for of_key, number, due_ms, most in self._added:
-            self._append(of_key, number, due_ms, most, 0)
+        for one in self._added:
+            self._append(one, 0)
         self._next += len(self._added)
         self.drop()
 
     def drop(self) -> None:
         """The letter failed: nothing of it counts."""
-        self._added: list[tuple[QueueKey, int, int, int]] = []
+        self._added: list[_Parking] = []
         self._gone: list[tuple[QueueKey, int]] = []
         self._changed: list[tuple[QueueKey, int, int, int]] = []
         self.kept = NONE
@@ -277,25 +326,33 @@ class Parked(LetterPart):
 
     # --------------------------------------------------------------------------------------------------- the index
 
-    def _append(self, of_key: QueueKey, number: int, due_ms: int, most: int, tries: int) -> None:
+    def _append(self, parking: _Parking, tries: int) -> None:
+        of_key, number, due_ms, most, until_ms, time = parking
         queue = self._queues.get(of_key)
         if queue is None:
-            queue = self._queues[of_key] = _Queue(due_ms, most, tries)
+            queue = self._queues[of_key] = _Queue(due_ms, most, tries, until_ms)
             self._first = _UNKNOWN
             stream, partition, key = of_key
             if isinstance(key, bytes):
                 self._keys.setdefault(StreamPartition(stream, partition), set()).add(key)
         queue.ids.append(number)
         self.total += 1
+        if until_ms and time != NO_TIMESTAMP:
+            queue.times[number] = time
+            self._holding.add(of_key)
+            self._held = None
 
     def _remove(self, of_key: QueueKey, number: int) -> None:
         queue = self._queues[of_key]
         queue.ids.remove(number)
+        if queue.times.pop(number, None) is not None:
+            self._held = None
         queue.tries, queue.due_ms = 0, 0
         self._first = _UNKNOWN
         self.total -= 1
         if not queue.ids:
             del self._queues[of_key]
+            self._holding.discard(of_key)
             stream, partition, key = of_key
             if isinstance(key, bytes):
                 at = StreamPartition(stream, partition)
@@ -309,6 +366,27 @@ class Parked(LetterPart):
         self._first = _UNKNOWN
         if due_ms and of_key[0] in self._last:
             self._last[of_key[0]].add(of_key)
+
+    # -------------------------------------------------------------------------------------------------------- holding time
+
+    def held(self) -> Mapping[str, int]:
+        """By stream, the least event time of the records that hold its time now."""
+        now_ms = self._now_ms()
+        over = [one for one in self._holding if self._queues[one].until_ms <= now_ms]
+        if over:
+            self._holding.difference_update(over)
+            self._held = None
+        if self._held is None:
+            self._held = {}
+            for one in self._holding:
+                times = self._queues[one].times.values()
+                if times and self._is_tried(one):
+                    self._held[one[0]] = min(*times, self._held.get(one[0], LAST_TIME))
+        return self._held
+
+    def lets_go_ms(self) -> int | None:
+        """When a key ceases to hold time; None if none holds it."""
+        return min((self._queues[one].until_ms for one in self._holding if self._is_tried(one)), default=None)
 
     # ----------------------------------------------------------------------------------------------------- tried again
 
@@ -336,7 +414,7 @@ class Parked(LetterPart):
         )
         if chunk is None:
             self._finished.add(stream)
-            self._first = _UNKNOWN
+            self._first, self._held = _UNKNOWN, None
         return chunk
 
     def _chunk(self, ready: list[QueueKey]) -> ParkedChunk | None:
@@ -364,10 +442,54 @@ class Parked(LetterPart):
         chunk.now_ms = self._now_ms()
         return chunk
 
+    # ------------------------------------------------------------------------------------------------- what operators ask
+
+    def unpark(self, order: Unpark) -> None:
+        """Carry out what somebody wants of parked records; `refusal` says why nothing has changed, if so."""
+        self.refusal, self.left_out = "", []
+        if order.number is None:
+            queues = list(self._queues)
+        else:
+            found = self._table.get(order.number)
+            if found is None:
+                self.refusal = "the record is not parked any more; `headgate parked JOB` shows what is"
+                return
+            queues = [_queue_key(ParkedRow(*found), order.number)]
+        if order.what == RELEASE:
+            self._release(queues)
+        else:
+            self._leave_out(queues, order.upto)
+        if not (self.refusal or self._changed or self._gone):
+            self.refusal = "no such record is parked"
+
+    def _release(self, queues: Iterable[QueueKey]) -> None:
+        """These keys are due. Those that go on already need nothing."""
+        now_ms, rows = max(1, self._now_ms()), dict[int, list[Any]]()  # 0 stands for a key that has not failed
+        for of_key in queues:
+            if not self._is_tried(of_key) or of_key[0] in self._last:
+                self.refusal = f"{of_key[0]} has ended in this run, or is not read: it is tried again in the next run"
+                continue
+            queue = self._queues[of_key]
+            row = ParkedRow(*self._table[queue.ids[0]])
+            self._changed.append((of_key, queue.tries, now_ms, queue.most))
+            rows[queue.ids[0]] = row.packed(queue.tries, now_ms, queue.most, row.why)
+        if rows:
+            self.refusal = ""
+            self._table.update(rows)
+
+    def _leave_out(self, queues: Iterable[QueueKey], upto: int | None) -> None:
+        for of_key in queues:
+            for number in self._queues[of_key].ids:
+                if upto is not None and number > upto:
+                    break
+                self.left_out.append(ParkedRow(*self._table[number]))
+                self._gone.append((of_key, number))
+        self._table.delete_many([number for _, number in self._gone])
+
     def finish(self, streams: Iterable[str]) -> None:
         """These streams have ended or drained in this run already."""
         self._finished.update(streams)
-        self._first = _UNKNOWN
+        self._first, self._held = _UNKNOWN, None
 
     @property
     def keys(self) -> int:

@@ -6,7 +6,8 @@ Promises:
 
 - Questions that are equal are asked once. They wait for no one but the rate: `concurrency` calls are under way at a time.
 - The rows go on in their order, when all answers are there. So nothing overtakes a row, and the answers belong to the letter's transaction.
-- An answer that the letter has got stays known until the letter is complete, however often it runs again.
+- An answer that the letter has got stays known until the letter is complete, however often it runs again. Each record has it for itself:
+  what its code changes in it is seen nowhere else.
 - An error that says that the service is away is no record's fault, unless the service has answered others since. When so many calls in a
   row have failed with one, the circuit opens: the letter is dropped, and waits for a probe to be answered (see `learning`).
 - Any other error is the record's own, when it has been asked again `retry` times: its policy decides. All records of a letter that fail
@@ -32,6 +33,7 @@ from ..base.stateless import Env, Operator, blaming, failing
 from ..base.together import together
 from .answers import MISSING, Answers
 from .breaker import Breaker
+from .own_answers import own
 from .rate import Rate
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
@@ -97,7 +99,7 @@ class LookupOp(Operator):
             bad = [(at, asking.failed[key]) for at, key in enumerate(keys) if key in asking.failed]
             raise failing(self.step, bad, rows)
         self.env.count("lookup_circuits_opened", self.breaker.openings - self.counted_openings)
-        answers = [asking.answers[key] for key in keys]
+        answers = [own(asking.answers[key]) for key in keys]
         if (into := self.lookup.into) is not None:
             with blaming(self.step, lacking((), rows.values)):
                 answers = [into(value, answer) for value, answer in zip(rows.values, answers, strict=True)]
@@ -270,8 +272,8 @@ class LookupOp(Operator):
 
     def _away(self) -> ServiceAway:
         return ServiceAway(
-            f"{self.step.place}: the circuit of {self.name} is open, {self.breaker.in_a_row} calls in a row have failed, the last one with "
-            f"{'nothing' if self.last is None else said(self.last)}",
+            f"the circuit of {self.name} is open, {self.breaker.in_a_row} calls in a row have failed, the last one with "
+            f"{'nothing' if self.last is None else said(self.last)} ({self.step.place})",
             remedy="bring the service back, a call in a while probes it; if such errors are those of records, leave them out of away=",
         )
 

@@ -10,7 +10,6 @@ from ...learning import MustLearn
 from ...records.frames.chunks import Chunk
 from ..base.stateless import UserCodeError
 from ..failures.failures import each_of, policy_of
-from ..failures.parked import ParkedChunk
 from .pipeline import Pipeline
 
 
@@ -30,11 +29,10 @@ async def find_bad(
     What must be learned first is not the failure of a row: `MustLearn` is re-raised.
     """
     source = pipeline.sources[chunk.at.stream]
-    effects = isinstance(error, UserCodeError) and error.step.irrevocable
-    if effects and policy_of(error, source, pipeline.app) == "fail":
+    if has_effects(error) and policy_of(error, source, pipeline.app) == "fail":
         return []
-    if len(chunk) == 1 and isinstance(chunk, ParkedChunk):
-        return [(0, error)]  # it failed before, so its step is not called twice at each try
+    if len(chunk) == 1:
+        return [(0, each_of(error).get(0, error))]
     in_place = keeps_state(pipeline, chunk.at.stream)
     found: dict[int, BaseException] = {}
     rows = chunk.pick(0, len(chunk))  # columns, so that taking a part is cheap
@@ -57,10 +55,7 @@ async def find_bad(
             middle = (first + behind) // 2
             parts.extend([(middle, behind), (first, middle)])  # the left one is next
 
-    if len(chunk) > 1 or each_of(error):
-        failed(0, len(chunk), 0, error)
-    else:
-        parts.append((0, 1))
+    failed(0, len(chunk), 0, error)
     while parts:
         first, behind = parts.pop()
         begin = 0 if in_place else first
@@ -83,6 +78,15 @@ async def find_bad(
         if policy_of(found[index], source, pipeline.app) == "fail":
             break
     return bad
+
+
+def has_effects(error: BaseException) -> bool:
+    """Whether a function with effects (a sink, an agent, an actor) has raised it: what it did is not undone.
+
+    >>> has_effects(ValueError())
+    False
+    """
+    return isinstance(error, UserCodeError) and error.step.irrevocable
 
 
 def keeps_state(pipeline: Pipeline, stream: str) -> bool:

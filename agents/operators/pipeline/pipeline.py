@@ -6,8 +6,9 @@ work included. Afterwards either all output is in the ready buffer, or an except
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -15,6 +16,7 @@ from ....core.batching.batch_progress import StepBatches
 from ....core.errors import RowRefused
 from ....core.graph.checks import met
 from ....core.names import StreamPartition
+from ....core.orders import UNPARK, Unpark
 from ....core.progress.came_from import OffsetRange
 from ...cancellation import passes
 from ...job.declare.declared_table import bound
@@ -34,6 +36,7 @@ from ...records.kafka.spans import SpannedRecords
 from ...records.layout import Buffer
 from ...records.limits import MOST_BYTES
 from ...records.values.record import Headers
+from ...step_work import StepTotals
 from ..actors.asynchronous import Deferred
 from ..base.bad_records import BadRecord, NoColumns
 from ..base.letter import LetterPart
@@ -57,6 +60,7 @@ from ..windows.open_windows import OpenCounts
 from ..windows.windowed import LateCounts
 from .letter_bounds import frame_bounds, letter_bounds
 from .made import operator_of
+from .step_clock import StepClock
 
 DEEP = 100
 """The number of steps whose calls nest. Python allows about a thousand frames, and each step takes two or three."""
@@ -155,6 +159,8 @@ class Pipeline:
         """The flags of the operators when the letter began."""
         self.meter = Meter()
         """What measures the running letter."""
+        self._clock: StepClock | None = None
+        """What measures the steps; None in virtual time."""
         self.keys: KeyTest | None = None
         """Tests by which partitioner the inputs were partitioned."""
         self.spark: Any = None
@@ -164,6 +170,8 @@ class Pipeline:
         self.under: tuple[str, int] = "", 0
         """The id of the job's life, and the grant under which the task runs."""
         self.spark_in_flight = 4
+        self.batch_limits: Mapping[str, tuple[int, int]] = {}
+        """Rows and age of batches whose steps leave them to settings."""
         self.spark_timeout_s = 3600.0
         self.gather_max_bytes = 1 << 30
         self.batch_max_bytes = MOST_BYTES
@@ -189,6 +197,8 @@ class Pipeline:
         made: dict[int, Operator] = {}
         depth: dict[int, int] = {}
         for step in self.declared.steps:
+            if id(step) in self.declared.copied_steps:  # the worker runs it, once for all of its tasks
+                continue
             if isinstance(step, SourceStep):
                 made[id(step)] = self.sources[step.stream(self.declared)] = SourceOp(step, self)
                 depth[id(step)] = 0
@@ -219,6 +229,7 @@ class Pipeline:
             operator.at_once = careful or below
             if careful:
                 operator.be_careful()
+        self._unlearned = self._written_late()
         self.bounds = letter_bounds(self.operators, self.sources)
         needed: dict[int, frozenset[str]] = {}
         """The columns that an operator needs of its rows, by the operator's id."""
@@ -246,6 +257,28 @@ class Pipeline:
         self._hearing = [operator for operator in self.operators if operator.letters]
         self.parked = Parked(self.table(PARKED), self.sources, now_ms=self.now_ms)
         self._recall()
+
+    def _written_late(self) -> list[Any]:
+        """The serdes that ask a registry and write what is held back for a commit. At a commit no one can ask."""
+        behind, found = set[int](), list[Any]()
+        for operator in self.operators:  # parents come before children
+            if id(operator) in behind:
+                found += [serde for serde in operator.writes if serde.asks]
+            if id(operator) in behind or type(operator).seal is not Operator.seal:
+                behind |= {id(child) for child in operator.children}
+        return found
+
+    def measure(self, totals: StepTotals, now_ns: Callable[[], int]) -> None:
+        """From now on, measure by this clock what each step takes, and add it up in `totals`."""
+        self._clock = clock = StepClock(totals, now_ns, every=any(operator.awaits for operator in self.operators))
+        self.meter.within = clock.within
+        for operator in self.operators:
+            if not isinstance(operator, Relay):  # it stands for a step that is measured already
+                clock.follow(operator, self.declared.name(operator.step))
+        for source in self.sources.values():
+            for reader in (source, source.instead):
+                if reader is not None:
+                    clock.follow_reader(reader, self.declared.name(source.step))
 
     def _may_leave_out(self, operator: Operator) -> bool:
         """Whether a failure of user code in this operator may cost only a record: then it must happen while the record's chunk runs."""
@@ -366,11 +399,11 @@ class Pipeline:
 
     def defer(self, work: Deferred) -> None:
         """Await this before the letter completes, after what was deferred earlier."""
-        self._deferred.append(work)
+        self._deferred.append(work if self._clock is None else self._clock.deferred(work))
 
     def later(self, forward: Callable[[], None]) -> None:
         """Forward rows by this function when the current call has returned, before anything else of the letter."""
-        self._later.append(forward)
+        self._later.append(forward if self._clock is None else self._clock.later(forward))
 
     def _flow(self) -> None:
         while self._later:
@@ -407,57 +440,84 @@ class Pipeline:
         if chunk.skipped:
             skip |= chunk.skipped
             if chunk.bad is not None:
-                return await self._run(_Nothing(), chunk, skip)
+                return await self._whole(_Nothing(), chunk, skip)
         unread = isinstance(chunk.columns, UnreadRecords)
         if source.instead is not None and not unread and not self._careful and chunk.bad is None and chunk.plan is None:
             try:
-                return await self._run(source.instead, chunk, skip)
+                return await self._whole(source.instead, chunk, skip)
             except (BadRecord, NoColumns, UserCodeError) as error:
                 if isinstance(error, UserCodeError) and error.step.irrevocable:
                     raise
                 if isinstance(error, BadRecord) and (known := source.judged(chunk, error)) is not None:
                     self.trouble = known
                     raise known from None
-        return await self._run(source, chunk, skip)
+        return await self._whole(source, chunk, skip)
 
-    async def by_row(self, chunk: Chunk, skip: frozenset[int], each: Callable[[int], Awaitable[None]]) -> int | None:
-        """As `chunk`, but the rows run one at a time, still as one letter. `each` is called with the index of each row before it runs, and
-        with -1 when all have run.
+    async def by_row(
+        self,
+        chunk: Chunk,
+        skip: frozenset[int],
+        *,
+        each: Callable[[int], Awaitable[None]],
+        looks: frozenset[int] = frozenset(),
+        upto: int | None = None,
+    ) -> int | None:
+        """As `chunk`, but the rows before `upto` run one at a time, still as one letter. `each` is called with the index of each row before
+        it runs, and with -1 when what all of them have done is looked at: behind the last row, and before those in `looks`. After each row
+        it would take too long, since it is all that the letter has done.
         """
         self._begin()
         greatest: int | None = None
         rows, skip = chunk.pick(0, len(chunk)), skip | self._kept_back(chunk)
-        for index in range(len(chunk)):
+        for index in range(len(chunk) if upto is None else upto):
+            if index in looks:
+                await self._looked_at(each)
             if index in skip or index in chunk.skipped:
                 continue
             await each(index)
-            found = await self._run(
-                self.sources[chunk.at.stream], rows.pick(index, index + 1), frozenset(), begin=False
-            )
+            with self._dropping():
+                found = await self._run(self.sources[chunk.at.stream], rows.pick(index, index + 1), frozenset())
             greatest = found if greatest is None or (found is not None and found > greatest) else greatest
-        await each(-1)
+        await self._looked_at(each)
         if chunk.skipped:
             self.count("records_skipped", len(chunk.skipped))
         return greatest
 
-    async def _run(self, source: ReadsChunks, chunk: Chunk, skip: frozenset[int], *, begin: bool = True) -> int | None:
-        if begin:
-            self._begin()
+    async def _looked_at(self, each: Callable[[int], Awaitable[None]]) -> None:
+        await each(-1)
+        with self._dropping():
+            self._refuse()
+
+    async def _whole(self, source: ReadsChunks, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        self._begin()
+        with self._dropping():
+            greatest = await self._run(source, chunk, skip | self._kept_back(chunk))
+            self._refuse()
+        if chunk.skipped:
+            self.count("records_skipped", len(chunk.skipped))
+        return greatest
+
+    async def _run(self, source: ReadsChunks, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """Run rows of the letter that has begun."""
+        if self._clock is not None:
+            self._clock.chunk_begins()
+        greatest = source.read(chunk, skip)
+        self._flow()
+        await self.settle()
+        if self._unknown is not None:
+            raise self._unknown
+        return greatest
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """The operators work on a chunk here. If one raises, nothing of the letter is kept."""
         try:
             with bound(cast("Any", self)):
-                if begin:
-                    skip |= self._kept_back(chunk)
-                greatest = source.read(chunk, skip)
-                self._flow()
-                await self.settle()
-                self._refuse()
+                yield
         except BaseException as error:
             self.trouble = error
             self._failed(error)
             raise
-        if chunk.skipped:
-            self.count("records_skipped", len(chunk.skipped))
-        return greatest
 
     def _kept_back(self, chunk: Chunk) -> frozenset[int]:
         """The rows of a chunk that are parked, and do not run."""
@@ -474,6 +534,8 @@ class Pipeline:
         """Run one bounded step of a letter that is not a chunk. Returns whether there is more. If user code raises, nothing is kept."""
         self._running = None
         self._begin()
+        if self._clock is not None:
+            self._clock.step_begins()
         self.push_result = push_result
         try:
             with bound(cast("Any", self)):
@@ -501,6 +563,9 @@ class Pipeline:
 
     def _begin(self) -> None:
         """A letter begins: remember the flags of the operators, so that `drop` can restore them."""
+        while self._unlearned:
+            self._unlearned[-1].know()
+            self._unlearned.pop()
         self._unknown = None
         self._before = [(op, tuple(getattr(op, flag) for flag in op.flags)) for op in self.operators if op.flags]
 
@@ -528,6 +593,11 @@ class Pipeline:
             return await self._watermark(times)
         if kind in ("end", "drain"):
             return await self._close(stream, cause or kind)
+        if kind == UNPARK:
+            self.parked.unpark(Unpark.of(key))
+            self.count("records_skipped", len(self.parked.left_out))
+            self.count("parked_records_released", len(self.parked.left_out))
+            return False
         name, _, what = key.partition("/")
         for op in self.operators:
             if op.step.name == name:
@@ -616,6 +686,8 @@ class Pipeline:
         ]
         if (at := self.parked.due()) is not None:
             found.append((at, PARKED))
+        if (at := self.parked.lets_go_ms()) is not None:
+            found.append((at, f"{PARKED}/held"))
         return min(found, default=None)
 
     def tried_again(self, stream: str | None, key: str, *, ends: bool) -> ParkedChunk | None:
@@ -635,9 +707,10 @@ class Pipeline:
         return any(op.owes() for op in self.operators)
 
     def owed(self) -> tuple[tuple[str, int], ...]:
-        """By step, the least timestamp of the results that it still has to emit."""
+        """By step, the least timestamp of the results that it still has to emit; by stream, that of its records that are parked and hold
+        time."""
         owed = ((self.declared.name(op.step), op.owed_ms()) for op in self._hearing)
-        return tuple((name, ms) for name, ms in owed if ms is not None)
+        return (*((name, ms) for name, ms in owed if ms is not None), *self.parked.held().items())
 
     def windows(self) -> list[tuple[str, OpenCounts, LateCounts]]:
         """By window, what is open, and the late rows."""
@@ -723,6 +796,7 @@ class Pipeline:
         unknown, self._unknown = self._unknown, None
         push, self.push_result = self.push_result, None
         counted, self._counted = self._counted, Counter()
+        measuring = None if self._clock is None else self._clock.suspend()
         try:
             with bound(cast("Any", self)):
                 for operator in self.operators:  # parents come before children, which pass on what their parents emit
@@ -741,6 +815,8 @@ class Pipeline:
         finally:
             self.buffer, self._later, self._unknown, self._counted = buffer, later, unknown, counted
             self.push_result = push
+            if self._clock is not None and measuring is not None:
+                self._clock.resume(measuring)
             for part, kept in zip(parts, aside, strict=True):
                 part.resume(kept)
 
@@ -753,14 +829,20 @@ class Pipeline:
         for operator in self.operators:
             operator.sealed()
 
+    def runs_under(self, job_uuid: str, grant: int) -> None:
+        """The id of the job's life, and the grant under which the task runs from now on."""
+        self.under = job_uuid, grant
+        self.parked.begin(grant)
+
     def durable(self) -> None:
         """What was sealed is committed, or the restored state is known: steps that wait for this may continue."""
         for operator in self.operators:
             operator.durable()
 
-    def fly(self, batches: int, gathered: int) -> None:
-        """From now on, at most `batches` batches of a step may run at a time, and behind a gather at most `gathered` bytes may be open."""
-        self.spark_in_flight, self.gather_max_bytes = batches, gathered
+    def fly(self, batches: int, gathered: int, limits: Mapping[str, tuple[int, int]]) -> None:
+        """From now on, at most `batches` batches of a step may run at a time, and behind a gather at most `gathered` bytes may be open;
+        `limits` close batches."""
+        self.spark_in_flight, self.gather_max_bytes, self.batch_limits = batches, gathered, limits
         for operator in self.operators:
             operator.room_changed()
         self.poke()

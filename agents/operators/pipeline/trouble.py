@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ....core.errors import EnvironmentFault, HeadgateError, causes
@@ -29,7 +30,7 @@ from ..failures.failures import answer_of, dead_letter, each_of, policy_of, row_
 from ..failures.letters import bury
 from ..failures.parked import GivenUp, ParkedChunk, Sick
 from ..source.key_test import KeysApart
-from .bisection import find_bad
+from .bisection import find_bad, has_effects, keeps_state
 from .pipeline import Pipeline
 
 PolicyAnswer = str | Park | GivenUp
@@ -146,26 +147,62 @@ async def judged(
         running = index
         await each(index)
 
+    stateful = keeps_state(pipeline, chunk.at.stream)
     while True:
+        # a row that raised may have done so because of one before it, whose state cannot be kept: that shows in front of it
+        looks = frozenset(answers.keys() - bad.keys() if stateful else ())
         try:
-            return await _without(pipeline, chunk, answers, begins)
+            return await _without(pipeline, chunk, answers, partial(pipeline.by_row, each=begins, looks=looks))
         except MustLearn:
             raise
         except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
             drop()
-            if running < 0 or running in answers:
+            index, cause = running, error
+            answer = await _answer(pipeline, chunk, index, cause) if index >= 0 else "fail"
+            if _final(answer) == "fail" and (index < 0 or (stateful and not has_effects(error))):
+                index, cause = await _first_to_raise(pipeline, chunk, answers, begins, index, error, drop)
+                answer = await _answer(pipeline, chunk, index, cause)
+                for later in [one for one in looks if one > index]:
+                    del answers[later]
+            if index in answers:
                 return _all_failed(chunk, error)
-            answer = await _answer(pipeline, chunk, running, error)
             if _final(answer) == "fail":
-                return _failed(pipeline, chunk, running, error)
-            answers[running] = error, answer
+                return _failed(pipeline, chunk, index, cause)
+            answers[index] = cause, answer
+
+
+async def _first_to_raise(
+    pipeline: Pipeline,
+    chunk: Chunk,
+    left_out: Mapping[int, object],
+    each: Callable[[int], Awaitable[None]],
+    running: int,
+    error: BaseException,
+    drop: Callable[[], None],
+) -> tuple[int, BaseException]:
+    """The first row with which the rows up to it raise, and what: rows have run one by one, and the row `running`, or what they have done
+    together (-1), has raised. A bisection by the number of rows, since each may matter to those behind it."""
+    good, raises = 0, len(chunk) if running < 0 else running + 1
+    upto = raises // 2 if running < 0 else running
+    while raises - good > 1:
+        try:
+            await pipeline.by_row(chunk, frozenset(left_out), each=each, upto=upto)
+            good = upto
+        except MustLearn:
+            raise
+        except Exception as earlier:  # noqa: BLE001 - as in judged
+            raises, error = upto, earlier
+        pipeline.drop()
+        drop()
+        upto = (good + raises) // 2
+    return raises - 1, error
 
 
 async def _without(
     pipeline: Pipeline,
     chunk: Chunk,
     left_out: dict[int, tuple[BaseException, PolicyAnswer]],
-    each: Callable[[int], Awaitable[None]] | None = None,
+    run: Callable[[Chunk, frozenset[int]], Awaitable[int | None]] | None = None,
 ) -> Recovered:
     """Run the chunk without these rows, each with its error and the answer of its policy. If it raises, nothing is kept."""
     skip, parked = frozenset(left_out), pipeline.parked
@@ -175,7 +212,7 @@ async def _without(
         if not len(chunk):
             greatest = None
         else:
-            greatest = await (pipeline.chunk(chunk, skip) if each is None else pipeline.by_row(chunk, skip, each))
+            greatest = await (run or pipeline.chunk)(chunk, skip)
         failed = {i: cause for i, (cause, _) in left_out.items() if i not in parked.kept or i in parked.failed}
         found = [(i, cause, answer) for i, (cause, answer) in left_out.items() if i not in parked.kept]
         dead = [(i, cause) for i, cause, answer in found if _final(answer) == "dead_letter"]

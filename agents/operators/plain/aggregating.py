@@ -7,14 +7,16 @@ updates on.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 from ...job.steps.keyed import AggregateStep
+from ...records.columns.encoder import Encoder
 from ...records.columns.records import Records
 from ...records.columns.selecting import all_mappings
 from ...records.layout import longs
-from ...records.memory.record_spans import packed
+from ...records.memory.record_spans import packed, pieces
 from ...records.memory.vectors import VectorBatch
 from ..base.addends import (
     Addends,
@@ -54,6 +56,9 @@ class AggregateOp(Operator):
         self.arrays: KeyArrays | None = None
         if has_arrays(self.plan, step.parents[0].columns_given):
             self.arrays = KeyArrays(self.plan, partial=self.partial, head=self.table.head)
+            if not self.arrays.has_objects and not self.plan.shows:
+                self.as_json = Encoder(self.plan.names)
+                self.table.at_hand = self._at_hand
         self.pending: list[Addition] = []
         self.suspended: list[Addition] = []
         """What a chunk adds that is set aside while a transaction is sealed."""
@@ -180,6 +185,7 @@ class AggregateOp(Operator):
                 vectors, odd = arrays.unpack(packed([rows[at] for at in stored]))
                 there = array("q", [numbers[at] for at in stored])
                 arrays.cells.put(len(arrays.keys), there, vectors)
+                arrays.cells.numbers.loaded(there, self.table.loaded)
                 others = {keys[stored[at]]: rows[stored[at]] for at in odd}
                 found = {key: self.table.read(row) for key, row in others.items()}
                 found = {key: list(state) for key, state in found.items() if state is not None}
@@ -275,7 +281,7 @@ class AggregateOp(Operator):
             return
         keys, logged = arrays.keys.keys(changed, self.table.prefix)
         states, times = arrays.cells.take(changed)
-        arrays.cells.settle()
+        arrays.cells.settle(self.table.seals)
         if not self.careful:
             self.table.put_packed(keys, logged, arrays.pack(states))
         if self.at_once:
@@ -294,10 +300,23 @@ class AggregateOp(Operator):
                 times,
                 key_spans=keys,
                 key_serde=self.key_serde,
-                results=None if arrays.has_objects else results,
+                results=None if arrays.has_objects or self.plan.shows else results,
                 make=listed,
             )
         )
+
+    def _at_hand(self, keys: list[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
+        """See `AtHand`. What has changed since the last commit, or is not in arrays, is read from the store."""
+        arrays, table = self.arrays, self.table
+        assert arrays is not None
+        places, numbers = arrays.cells.numbers.durable(arrays.keys.found(keys), table.seals, table.waiting)
+        if arrays.odd:
+            fits = [at for at, one in enumerate(longs(numbers)) if one not in arrays.odd]
+            places, numbers = (array("q", [longs(one)[at] for at in fits]) for one in (places, numbers))
+        states, _ = arrays.cells.take(numbers)
+        batch = VectorBatch(self.plan.names, tuple(arrays.results(states)), len(longs(numbers)))
+        found: Any = pieces(self.as_json.encode(batch))
+        return longs(places).tolist(), found
 
     def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         copy = self.plan.copy  # later rows must not change what the table keeps

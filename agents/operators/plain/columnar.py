@@ -19,8 +19,8 @@ from ...records.columns.expressions import Computation
 from ...records.columns.fitting import columns_of_values
 from ...records.columns.records import Records
 from ...records.columns.selecting import column_of, lacking
+from ...records.logical.logical_columns import shown_maker
 from ...records.memory.vectors import Vector
-from ...records.values.column_types import maker
 from ..base.stateless import Env, Operator, blaming, failing
 
 
@@ -155,7 +155,7 @@ class RowsOp(Operator):
     def __init__(self, step: RowsStep, env: Env) -> None:
         super().__init__(step, env)
         self.names = step.schema.names
-        self.make = maker(step.kind)
+        self.make = shown_maker(step.kind, step.schema)
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.names)

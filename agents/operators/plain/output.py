@@ -20,18 +20,21 @@ from ...job.steps.ends import ToStep
 from ...job.types.windows import window_key
 from ...records.columns.cut_fields import without_fields
 from ...records.columns.decoder import HAS_WATCHED
-from ...records.columns.encoder import Encoder
+from ...records.columns.encoder import Encoder, LogicalEncoder, NestedEncoder
 from ...records.columns.expressions import Computation
 from ...records.columns.records import Records
 from ...records.columns.selecting import column_of
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.writable import Unwritable
+from ...records.logical.logical_columns import shown_maker
 from ...records.memory.record_spans import RecordSpans, marked, packed
 from ...records.memory.taking import spans_of
 from ...records.memory.vectors import Vector, VectorBatch
 from ...records.values.keys import MARK
 from ...records.values.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
-from ..base.stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys
+from ..base.stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys, failing
+
+ColumnEncoder = Encoder | NestedEncoder | LogicalEncoder
 
 
 class ToOp(Operator):
@@ -41,6 +44,7 @@ class ToOp(Operator):
         super().__init__(step, env)
         self.to = step
         self.serde = for_outputs(step.serde)
+        self.writes = self.serde, step.key_serde
         self.columns = step.schema.names if step.schema is not None else ()
         added = added_fields(step)
         self.spliced = added is not None
@@ -50,8 +54,11 @@ class ToOp(Operator):
         """The columns that steps have made."""
         self.replaces = source is not None and not self.made.isdisjoint(source.schema.names)
         self.encoder = (
-            Encoder(self.columns, added=tuple(made) if self.keeps else added or ()) if is_json(step.serde) else None
+            _encoder(step.schema, tuple(made) if self.keeps else added or ()) if is_json(step.serde) else None
         )
+        self.writer: Any = step.serde.column_writer() if step.partition is None else None
+        """Writes columns that are no JSON."""
+        self.make = None if step.schema is None else shown_maker(None, step.schema)
         self.encoded_names: tuple[str, ...] = ()
         self.results = Encoder(())
         """Writes results with columns of these names."""
@@ -64,19 +71,25 @@ class ToOp(Operator):
             self.wants_keys = BYTES
 
     def push(self, rows: Records) -> None:
-        step = self.to
+        step, keyed = self.to, None
         if rows.vectors is not None and step.schema is not None:
             if self.encoder is not None:
                 self._write_columns(rows, step.schema, self.encoder)
                 return
-            rows = rows.of_columns(self.columns)
+            if self.writer is not None and self._write_foreign(rows, *rows.batch(step.schema), step.schema):
+                return
+            keyed = None if step.key is None else rows.listed(rows.vector(str(step.key)))
+            rows = rows.of_columns(self.columns, self.make)
         elif (results := rows.results) is not None and self._takes(results.names):
-            self._write_results(rows, results)
-            return
+            if self.encoder is not None:
+                self._write_results(rows, results)
+                return
+            if self._write_foreign(rows, results, None, None):
+                return
         raw: list[Any] | None = None
         if self.key is not None:
             values = window_values(rows) if step.key is window_key else rows.values
-            found = self.select(self.key, values, self.by)
+            found = self.select(self.key, values, self.by) if keyed is None else keyed
             if step.key is window_key:
                 found = list(zip(rows.shown_keys() or [None] * len(rows), found, strict=True))
             raw = encode_keys(step, step.key_serde, found, rows=rows)
@@ -90,7 +103,7 @@ class ToOp(Operator):
             else:
                 self._emit_to(targets, raw, values, rows)
 
-    def _write_columns(self, chunk: Records, schema: ColumnSchema, encoder: Encoder) -> None:
+    def _write_columns(self, chunk: Records, schema: ColumnSchema, encoder: ColumnEncoder) -> None:
         step = self.to
         keys = self._keys_of(chunk, None if step.key is None else chunk.vector(str(step.key)))
         batch, picked = chunk.batch(schema)
@@ -101,6 +114,21 @@ class ToOp(Operator):
             values = encoder.encode(batch, picked, *original, aligned=True)
             records = SpannedRecords(values, chunk.times, 0, keys, None, chunk.header_spans)
             self.env.emit_spans(step.topic, None, records, picked)
+
+    def _write_foreign(self, chunk: Records, batch: VectorBatch, picked: Any, schema: ColumnSchema | None) -> bool:
+        """Write columns in a format that is no JSON, without rows; whether that can be."""
+        step = self.to
+        if (made := self.writer.encode(batch, schema, picked)) is None:
+            return False
+        if made.bad:
+            raise failing(step, made.bad, chunk)
+        column = None if step.key is None else chunk.vector(str(step.key)) if schema else batch[str(step.key)]
+        keys = self._keys_of(chunk, column)
+        with blaming(step):  # a record that the topic does not accept
+            headers = None if schema is None else chunk.header_spans  # results have none
+            records = SpannedRecords(made.spans, chunk.times, 0, keys, None, headers)
+            self.env.emit_spans(step.topic, None, records, picked)
+        return True
 
     def _kept(self, chunk: Records) -> RecordSpans | None:
         """The original records without the fields that steps have made, so that they can be added to all of them."""
@@ -115,7 +143,8 @@ class ToOp(Operator):
     def _takes(self, names: Sequence[str]) -> bool:
         """Whether columns with these names are written as the dicts of their rows would be."""
         step = self.to
-        plain = self.encoder is not None and step.serde.type is None and step.partition is None
+        plain = (self.encoder is not None and step.serde.type is None) or self.writer is not None
+        plain = plain and step.partition is None
         return plain and (step.key is None or (isinstance(step.key, str) and step.key in names))
 
     def _write_results(self, rows: Records, results: VectorBatch) -> None:
@@ -178,6 +207,14 @@ class ToOp(Operator):
             )
 
 
+def _encoder(schema: ColumnSchema | None, added: tuple[str, ...]) -> ColumnEncoder:
+    if schema is None:
+        return Encoder((), added=added)
+    nested = schema.nested
+    encoder = NestedEncoder(schema.columns, added=added) if nested else Encoder(schema.names, added=added)
+    return LogicalEncoder(schema.columns, encoder, added) if schema.logical else encoder
+
+
 def added_fields(step: ToStep) -> tuple[str, ...] | None:
     """The fields that a column stream writes behind those of its input, if a record can be written as its original bytes and these fields:
     it comes from an input in JSON, and no declared column has been replaced. None if records are written in full.
@@ -185,7 +222,12 @@ def added_fields(step: ToStep) -> tuple[str, ...] | None:
     A single record is written in full, too, if it has a field that is not declared, or one that is added.
     """
     above, made = _made_above(step)
-    if above is None or not above.direct or not made.keys().isdisjoint(above.schema.names):
+    if (
+        above is None
+        or above.fetched is None
+        or not is_json(above.fetched.serde)
+        or not made.keys().isdisjoint(above.schema.names)
+    ):
         return None
     return tuple(made)
 

@@ -6,7 +6,6 @@ then its rows are read as records, and each gets the verdict that it gets there.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from ....core.columns.schema import ColumnSchema
 from ...records.columns.records import Records
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
+from ...records.memory.longs import all_but
 from ..base.stateless import VALUES
 from .decode import SourceOp
 
@@ -38,7 +38,7 @@ def arrived_chunk(
     return Records.of_vectors(
         dict(zip(found.names, found.vectors, strict=True)),
         columns.times,
-        picked=array("q", [row for row in range(len(columns)) if row not in skip]) if skip else None,
+        picked=all_but(len(columns), skip) if skip else None,
         key_spans=spans,
         key_serde=None if spans is None else source.key_serde,
         key_values=values,

@@ -8,21 +8,21 @@ A record that cannot be read raises `BadRecord`, as in `decode`.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ....core.columns.schema import TEXT, ColumnSchema
-from ...records.columns.decoder import DecodedColumns, Decoder
+from ....core.errors import DataError
+from ...records.columns.decoder import BadSpan, DecodedColumns, Decoder
 from ...records.columns.fitting import why_bad
 from ...records.columns.records import Records
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
-from ...records.kafka.spans import SpannedColumns, SpannedRecords, as_spans
+from ...records.kafka.spans import SpannedColumns, SpannedRecords, as_spans, headers_of, packed_headers
 from ...records.layout import Buffer, longs
-from ...records.memory.longs import extremes
-from ...records.memory.record_spans import piece, pieces
+from ...records.memory.longs import all_but, extremes
+from ...records.memory.record_spans import RecordSpans, packed, piece, pieces
 from ..base.bad_records import NoColumns, refuse
 from ..base.stateless import VALUES, Operator
 from ..plain.columnar import ColumnsOp
@@ -55,14 +55,20 @@ class ColumnSource:
         self._counts = counts
         step = source.step
         self._key = step.key if isinstance(step.key, str) else None
-        self._times = ColumnTimes(step.timestamp, framed=step.framed)
+        self._times = ColumnTimes(step.timestamp, framed=step.framed, schema=schema)
         self._schema = schema
-        self._decoder = Decoder(schema.columns, watched=watched)
+        # what the job has written itself has all columns as fields of the record
+        self._other: Any = step.serde.column_reader(schema) if step.foreign and step.serde.reads_columns else None
+        """Decodes records that are no JSON."""
+        self._decoder = self._other or Decoder(
+            schema.columns, watched=watched, nested=step.foreign, stored=not step.foreign
+        )
 
     def read(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
         source = self._source
-        if isinstance(chunk.columns, ArrivedColumns):
+        # in frames of other jobs, columns of logical types stand as in JSON
+        if isinstance(chunk.columns, ArrivedColumns) and not (self._schema.logical and source.step.foreign):
             arrived = arrived_chunk(source, self._schema, chunk, chunk.columns, skip)
             if arrived is not None and not source.limits(chunk).outside(longs(arrived.times)):
                 return self._push_arrived(chunk, arrived, skip)
@@ -70,8 +76,10 @@ class ColumnSource:
         tried: Buffer | None = None
         """The indexes of the records that are decoded; None for all."""
         if skip:
-            tried = array("q", [index for index in range(len(chunk)) if index not in skip])
+            tried = all_but(len(chunk), skip)
             records = records.picked(tried)
+        if self._other is not None and records.headers is not None:
+            records = self._with_schemas(records, records.headers)
         found = self._decoder.decode(*records.values)
         if found.tombstones and source.instead is self:
             raise NoColumns("a null value is a row, but has no columns")
@@ -82,11 +90,30 @@ class ColumnSource:
         offsets = longs(base.offsets).tolist() if where.some and base.offsets is not None else None
         made, bad = self._rows(chunk, base, found, where, offsets)
         broken = [
-            (where.record(one.record), why_bad(one, piece(records.values, one.record) or b"")) for one in found.bad
+            (where.record(one.record), self._why(one, piece(records.values, one.record) or b"")) for one in found.bad
         ]
         refuse(self._source.not_frames(chunk, [*broken, *((where.row(index), cause) for index, cause in bad)]))
         self._test_keys(chunk, made, where)
         return self._push(chunk, made, offsets, skip)
+
+    def _why(self, bad: BadSpan, data: bytes) -> DataError:
+        return why_bad(bad, data, self._decoder.kinds) if self._other is None else self._other.why(bad, data)
+
+    def _with_schemas(self, records: SpannedRecords, spans: RecordSpans) -> SpannedRecords:
+        """The records with the schemas that their headers name in front of values and keys, and without these headers."""
+        source, headers = self._source, [headers_of(one) for one in pieces(spans)]
+        serde, keys = source.step.serde, records.keys
+        own = serde.own_headers | source.key_serde.own_headers
+        if not any(name in own for of in headers for name, _ in of):
+            return records
+        if keys is not None:
+            keys = packed(source.key_serde.with_headers(pieces(keys), headers, "key"))
+        return replace(
+            records,
+            values=packed(serde.with_headers(pieces(records.values), headers, "value")),
+            keys=keys,
+            headers=packed_headers([[one for one in of if one[0] not in own] for of in headers]),
+        )
 
     def _push_arrived(self, chunk: Chunk, made: Records, skip: frozenset[int]) -> int | None:
         offsets = [chunk.columns.every_offset()[row] for row in made.indexes()] if skip else None
@@ -125,7 +152,7 @@ class ColumnSource:
             key_values=values,
             header_spans=base.headers if source.wants_headers else None,
             positions=self._positions(chunk, base, where, offsets),
-            origin=found.spans,
+            origin=found.spans if self._other is None else None,
             others=found.others,
             places=where if where.some else range(len(base)),
         )

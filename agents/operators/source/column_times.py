@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from ....core.columns.schema import INT
+from ....core.columns.schema import INT, ColumnSchema
 from ....core.errors import DataError
 from ...job.types.timestamps import BadTimestamp, TimeField, times_of_column
 from ...records.kafka.spans import SpannedRecords
@@ -23,11 +23,13 @@ from .event_times import BadRows, EventLimits
 class ColumnTimes:
     """Finds the event times of rows in columns. `when`: `timestamp=` of the input, a column; None for those of the records."""
 
-    def __init__(self, when: Any, *, framed: bool) -> None:
-        """`framed`: the records come in frames, which have their event times."""
+    def __init__(self, when: Any, *, framed: bool, schema: ColumnSchema) -> None:
+        """`framed`: the records come in frames, which have their event times. `schema`: that of the columns."""
         self._framed = framed
         self._name = when.name if isinstance(when, TimeField) else when
         self._unit = when.unit if isinstance(when, TimeField) else "ms"
+        if self._name is not None and any(one.name == self._name and one.logical for one in schema.columns):
+            self._unit = "us"  # as a timestamp is stored
         self._times = times_of_column(self._unit)
 
     def of(self, vectors: Mapping[str, Vector], records: SpannedRecords, limits: EventLimits) -> tuple[Buffer, BadRows]:

@@ -8,7 +8,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from ...job.derive.declaration import Declared
 from ...job.steps.sources import SourceStep
 from ...job.types.schemas import NOT_TEXT
 from ...records.columns.records import Records
-from ...records.columns.selecting import column_of, lacking
+from ...records.columns.selecting import lacking, nested_column_of
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
@@ -30,7 +30,7 @@ from ...records.kafka.timestamps import times_of
 from ...records.layout import longs
 from ...records.memory.event_time import FIRST_TIME, is_time
 from ...records.memory.longs import extremes
-from ...records.memory.record_spans import RecordSpans, among, is_text, pieces
+from ...records.memory.record_spans import RecordSpans, among, is_text, piece, pieces
 from ...records.values.keys import KeyRefused, encode
 from ...records.values.serdes import writes_utf8
 from ..base.bad_records import BadRecord, named, refuse
@@ -40,6 +40,10 @@ from ..shuffle.shuffles import PARTIAL
 from .event_times import EventLimits, RowTimes, guard_of
 from .key_test import KeyTest
 
+_OTHER_CODE = (
+    "only the job itself may write this stream; if its code was changed, from combining before this shuffle to not (`combine=`) or back, "
+    "run the former code until a drain has emptied it"
+)
 _OTHER_KIND = ("partial states instead of rows", "rows instead of partial states")
 
 
@@ -102,7 +106,7 @@ class SourceOp(Operator):
         self.declared = step.key_serde is not None or bool(step.producers)
         self.only_text = False
         """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
-        self.key = column_of(step.key) if step.key is not None else None
+        self.key = nested_column_of(step.key) if step.key is not None else None
         self.guard = guard_of(step)
         self._times = RowTimes(step)
         self.column_sources: list[ReadsChunks] = []
@@ -143,7 +147,7 @@ class SourceOp(Operator):
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
         if (chunk.plan is not None) != self.step.partial:
-            other = FrameError(_OTHER_KIND[self.step.partial], remedy="only the job itself may write this stream")
+            other = FrameError(_OTHER_KIND[self.step.partial], remedy=_OTHER_CODE)
             refuse([(row, other) for row in range(len(chunk)) if row not in skip])
             return None
         greatest = max((one.read(chunk, skip) for one in self.column_sources), key=_or_never, default=None)
@@ -230,12 +234,23 @@ class SourceOp(Operator):
         decoded = self.serde.loads_many(_as_read(self.serde, chunk.values, chunk, "value"))
         return [_key_bytes(key) for key in self._keys_of_values(chunk, decoded.values, list(decoded.bad))]
 
-    def rows_with_keys(self, chunk: Chunk, keys: AbstractSet[bytes]) -> Sequence[int]:
+    def times_to_park(self, chunk: Chunk) -> Sequence[int]:
+        """See `parked.Source`: of a record that has no event time of its own that could be read, the one that Kafka has."""
+        if self.step.framed:
+            return chunk.timestamps
+        stamps = times_of(chunk.columns)
+        if self.step.timestamp is None:
+            return stamps
+        decoded = self.serde.loads_many(_as_read(self.serde, chunk.values, chunk, "value"))
+        return self._times.of(decoded.values, stamps, chunk.so_far_ms, self.limits(chunk))[0]
+
+    def rows_with_keys(self, chunk: Chunk, keys: AbstractSet[bytes]) -> Mapping[int, bytes]:
         """See `parked.Source`."""
         columns = chunk.columns
         if self.key is None and isinstance(columns, SpannedColumns):
-            return among(columns.spans.keys, keys) if columns.spans.keys is not None else ()
-        return [row for row, key in enumerate(self.keys_to_park(chunk)) if key in keys]
+            spans = columns.spans.keys
+            return {} if spans is None else {row: bytes(piece(spans, row) or b"") for row in among(spans, keys)}
+        return {row: key for row, key in enumerate(self.keys_to_park(chunk)) if key is not None and key in keys}
 
     @property
     def referenced(self) -> list[Any]:

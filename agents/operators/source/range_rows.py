@@ -9,7 +9,7 @@ A record of an intermediate stream is a frame. Frames of columns and of rows bec
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from ....core.errors import EnvironmentFault
 from ....core.progress.frames import ArrowFrame, BatchFrame, FrameError, UserFrame, decode
 from ...records.columns.decoder import DecodedColumns, Decoder
 from ...records.columns.fitting import why_bad
+from ...records.columns.logical_arrow import logical_in
+from ...records.columns.object_columns import ObjectColumns
 from ...records.frames.arrow_columns import ArrivedColumns, in_vectors
 from ...records.frames.arrow_rows import as_batch
 from ...records.kafka.columns import OversizedBatch
@@ -29,6 +31,7 @@ from ...records.limits import MOST_BYTES
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import packed, piece, pieces
 from ...records.memory.vectors import VectorBatch
+from ...records.values.nesting import nesting
 from ...records.values.serdes import json
 from .column_times import ColumnTimes
 from .event_times import EventLimits
@@ -39,14 +42,14 @@ class RangeRows(NamedTuple):
 
     position: int
     """Where reading continues."""
-    batch: VectorBatch | None = None
+    batch: VectorBatch | ObjectColumns | None = None
     """The rows, which speak the Arrow capsule interface; None if there are none."""
     rows: int = 0
     tombstones: int = 0
     greatest_ms: int | None = None
     """The greatest event time of the rows."""
     bad: tuple[UndecodedRecord, ...] = ()
-    frames: tuple[tuple[int, VectorBatch], ...] = ()
+    frames: tuple[tuple[int, VectorBatch | ObjectColumns], ...] = ()
     """Of a stream of frames, instead of `batch`: the offset and the rows of each frame that has any."""
 
 
@@ -55,19 +58,20 @@ class RangeDecoder:
 
     def __init__(
         self,
-        columns: Iterable[tuple[str, Any, bool]],
+        columns: Iterable[tuple[Any, ...]],
         when: Any,
         most: int = MOST_BYTES,
         limits: Sequence[Any] = (),
         *,
         checked: bool = True,
     ) -> None:
-        """`columns`: name, type and whether it may be null. `when`: the column of the event time; None for Kafka's timestamps.
+        """`columns`: as `ColumnSpec.plain` has them. `when`: the column of the event time; None for Kafka's timestamps.
         `most`: how many bytes a record batch may have once it is decompressed. `limits`: of the event times, when the batch was closed."""
         self._limits = EventLimits(*limits)
-        schema = ColumnSchema(tuple(ColumnSpec(*one) for one in columns))
-        self._decoder = Decoder(schema.columns)
-        self._times = ColumnTimes(when, framed=False)
+        schema = ColumnSchema(tuple(ColumnSpec.of_plain(*one) for one in columns))
+        self._decoder = Decoder(schema.columns, nested=True)
+        self._shaped = _shape(schema)
+        self._times = ColumnTimes(when, framed=False, schema=schema)
         self._read = partial(_visible, checked=checked, most=most)
 
     def __call__(
@@ -82,7 +86,7 @@ class RangeDecoder:
         rows = found.columns.length
         return RangeRows(
             position,
-            found.columns if rows else None,
+            self._shaped(found.columns) if rows else None,
             rows,
             len(found.tombstones),
             extremes(times)[1] if rows else None,
@@ -99,7 +103,7 @@ class RangeDecoder:
 
         found = self._decoder.decode(*records.values)
         for one in found.bad:
-            leave_out(one.record, why_bad(one, piece(records.values, one.record) or b""))
+            leave_out(one.record, why_bad(one, piece(records.values, one.record) or b"", self._decoder.kinds))
         kept = records if found.rows is None else records.picked(found.rows)
         vectors = dict(zip(found.columns.names, found.columns.vectors, strict=True))
         times, late = self._times.of(vectors, kept, self._limits)
@@ -120,12 +124,11 @@ class RangeDecoder:
 class FrameDecoder:
     """Decodes the answers of an intermediate stream. It finds the rows that the task has found."""
 
-    def __init__(
-        self, columns: Iterable[tuple[str, Any, bool]], most: int = MOST_BYTES, *, checked: bool = True
-    ) -> None:
+    def __init__(self, columns: Iterable[tuple[Any, ...]], most: int = MOST_BYTES, *, checked: bool = True) -> None:
         """`columns`, `most`: as in `RangeDecoder`."""
-        self._schema = ColumnSchema(tuple(ColumnSpec(*one) for one in columns))
-        self._decoder = Decoder(self._schema.columns)
+        self._schema = ColumnSchema(tuple(ColumnSpec.of_plain(*one) for one in columns))
+        self._decoder = Decoder(self._schema.columns, stored=True)
+        self._shaped = _shape(self._schema)
         self._serde = json()
         self._read = partial(_visible, checked=checked, most=most)
 
@@ -136,7 +139,8 @@ class FrameDecoder:
         position, records, bad = self._read(topic, partition, raw, position, behind, aborted)
         if records is None:
             return RangeRows(position, bad=tuple(bad))
-        frames: list[tuple[int, VectorBatch]] = []
+        frames: list[tuple[int, VectorBatch | ObjectColumns]] = []
+        count = 0
         for index, value in enumerate(pieces(records.values)):
             try:
                 rows, flaws = self._rows(value or b"")
@@ -144,8 +148,9 @@ class FrameDecoder:
                 rows, flaws = None, [str(error)]
             bad += [_unreadable(records, index, why, topic, partition) for why in flaws]
             if rows is not None and rows.length:
-                frames.append((_offset(records, index), rows))
-        return RangeRows(position, rows=sum(one.length for _, one in frames), bad=tuple(bad), frames=tuple(frames))
+                frames.append((_offset(records, index), self._shaped(rows)))
+                count += rows.length
+        return RangeRows(position, rows=count, bad=tuple(bad), frames=tuple(frames))
 
     def _rows(self, value: bytes) -> tuple[VectorBatch | None, list[str]]:
         """The rows of a frame (None: it has none), and what is wrong with those that are left out."""
@@ -166,7 +171,15 @@ class FrameDecoder:
     def _decoded(self, values: list[bytes | None]) -> tuple[VectorBatch, list[str]]:
         spans = packed(values)
         found = self._decoder.decode(*spans)
-        return found.columns, [str(why_bad(one, piece(spans, one.record) or b"")) for one in found.bad]
+        return found.columns, [str(why_bad(one, piece(spans, one.record) or b"", {})) for one in found.bad]
+
+
+def _shape(schema: ColumnSchema) -> Callable[[VectorBatch], VectorBatch | ObjectColumns]:
+    """What makes structs of the columns of nested objects, and Arrow's types of logical ones."""
+    if not (schema.nested or schema.logical):
+        return lambda batch: batch
+    of, logical = nesting(schema.columns), logical_in(schema.columns)
+    return lambda batch: ObjectColumns(batch, of, logical)
 
 
 def _visible(

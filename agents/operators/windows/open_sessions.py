@@ -1,14 +1,16 @@
-"""The open sessions of one step and task: the sessions of each key in order, each with its first and last time and its states.
+"""The open sessions of one step and task: the sessions of each key in order, each with its first and last time and its states, in lists.
 
 All of them are kept here, decoded, and a heap finds them by time. They count against `state.memory`, but cannot be given up: what bounds
 them is how many sessions are open. In the table, the sessions of a key are a group of blocks (`block_store`), numbered by their starts;
 each commit writes the sessions that have changed. The running letter works on copies of the sessions of the keys that it touches.
+
+Sessions of columns whose states are numbers are in `session_arrays`, until one is no number of 64 bits; they are stored alike.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -25,6 +27,8 @@ from .window_states import DECODED
 SESSION_BYTES = 1_000
 """What the objects of a session with a small state take in memory."""
 
+StoredSession = tuple[bytes, int, int, list[Any]]
+"""Key, start, last time and states, as a block has them."""
 SessionEnd = tuple[int, bytes, int]
 """A session by its end, its key and its start: this is the order of results."""
 
@@ -43,7 +47,8 @@ class OpenSessions(LetterPart):
 
     of_letter = ("taken", "given")
 
-    def __init__(self, gap: int, plan: AggregatePlan, table: Any) -> None:
+    def __init__(self, gap: int, plan: AggregatePlan, table: Any, *, blocks: BlockStore[bytes] | None = None) -> None:
+        """`blocks`: what was loaded before; then `load`, or `took_over`, says which sessions there are."""
         self.gap = gap
         self.plan = plan
         self.table = table
@@ -66,22 +71,30 @@ class OpenSessions(LetterPart):
         self.copied = 0
         """How many entries of `taken` are in the copies."""
         self.given: list[SessionEnd] = []
-        self.blocks: BlockStore[bytes] = BlockStore(table, self)
-        self._load()
+        self.blocks: BlockStore[bytes] = BlockStore(table, self) if blocks is None else blocks
+        if blocks is None:
+            self.load(stored_sessions(self.blocks))
+        else:
+            blocks.serve(self)
 
-    def _load(self) -> None:
-        rows: list[list[Any]] = []
-        self.blocks.load(lambda _key, _start, row: rows.append(row))
-        for key, start, last, states in sorted(rows, key=itemgetter(0, 1)):
+    def load(self, stored: Sequence[StoredSession]) -> OpenSessions:
+        """Take over what the table holds, before anything else."""
+        for key, start, last, states in stored:
             one = self.open.setdefault(key, KeySessions())
             one.starts.append(start)
             one.lasts.append(last)
             one.states.append(states)
-        self.sessions = len(rows)
-        self._index(self.open)
         if not self.plan.numeric:
-            for (key, *_), data in zip(rows, self.blocks.encoded(rows), strict=True):
+            encoded = self.blocks.encoded(list(map(list, stored)))
+            for (key, *_), data in zip(stored, encoded, strict=True):
                 self.sizes[key] = self.sizes.get(key, 0) + len(data)
+        self.took_over()
+        return self
+
+    def took_over(self) -> None:
+        """`open` has all sessions."""
+        self.sessions = sum(len(one.starts) for one in self.open.values())
+        self._index(self.open)
         self.blocks.weigh(self.open)
 
     def weight_of(self, key: bytes) -> int:
@@ -119,8 +132,9 @@ class OpenSessions(LetterPart):
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
-    def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
-        """Add rows to sessions one at a time, so that the result does not depend on how they are divided into chunks."""
+    def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int | None) -> TooLate:
+        """Add rows to sessions one at a time, so that the result does not depend on how they are divided into chunks. None is late if
+        `closed` is None."""
         self._copy_taken()
         late = self._add(keys, times, values, closed)
         if late:
@@ -247,12 +261,12 @@ class OpenSessions(LetterPart):
         found = ClosedWindows([], [], [], [], False)
         while self.endings and (closed is None or self.endings[0][0] <= closed):
             ending = self.endings[0]
-            if len(found.keys) == room and self._is_open(ending):
-                return found._replace(more=True)
-            heapq.heappop(self.endings)
-            end, key, start = ending
             if self.given[-1:] == [ending] or not self._is_open(ending):
+                heapq.heappop(self.endings)
                 continue
+            if len(found.keys) == room:
+                return found._replace(more=True)
+            end, key, start = heapq.heappop(self.endings)
             one = self.open[key]
             self.given.append(ending)
             found.starts.append(start)
@@ -260,6 +274,13 @@ class OpenSessions(LetterPart):
             found.keys.append(key)
             found.states.append(one.states[one.starts.index(start)])
         return found
+
+
+def stored_sessions(blocks: BlockStore[bytes]) -> list[StoredSession]:
+    """Find out what the table holds: all sessions, by key and start."""
+    rows: list[StoredSession] = []
+    blocks.load(lambda _key, _start, row: rows.append((row[0], row[1], row[2], row[3])))
+    return sorted(rows, key=itemgetter(0, 1))
 
 
 class _Additions:

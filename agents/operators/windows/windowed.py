@@ -1,8 +1,8 @@
 """`.window(…).agg(…)` and `.window(…).process(…)` as an operator of a task: groups rows by key and window, and emits a result for each, or
 the rows themselves, when its window closes.
 
-`open_windows` keeps what is open, `open_sessions` does so for sessions, and `open_rows` keeps rows for an actor. Here is what they have in
-common: the *floor* (`floors`), stored in the transaction of its letter; late rows; and the results.
+`open_windows` keeps what is open, `session_arrays` or `open_sessions` does so for sessions, `open_rows` keeps rows for an actor. Here is
+what they have in common: the *floor* (`floors`), stored in the transaction of its letter; late rows; and the results.
 
 Promises:
 
@@ -49,6 +49,7 @@ from .late_rows import write_late
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
 from .open_windows import ClosedWindows, OpenCounts, OpenWindows
+from .session_arrays import SessionArrays, open_sessions
 
 Assign = Callable[[Buffer | None], WindowedRows]
 STEP_RESULTS = 10_000
@@ -68,8 +69,8 @@ class LateCounts(NamedTuple):
         return LateCounts(self.rows + rows, self.partly + partly)
 
 
-def _listed(rows: Buffer | None) -> list[int]:
-    return [] if rows is None else longs(rows).tolist()
+def _listed(rows: Buffer | list[int] | None) -> list[int]:
+    return rows if isinstance(rows, list) else [] if rows is None else longs(rows).tolist()
 
 
 class WindowOp(Operator):
@@ -89,9 +90,9 @@ class WindowOp(Operator):
         self.table = env.table(step.name)
         self.of_sessions = window.spans is None
         self.partial = step.takes_partials
-        self.kept: OpenSessions | OpenRows | OpenWindows
+        self.kept: OpenSessions | SessionArrays | OpenRows | OpenWindows
         if window.spans is None:
-            self.kept = OpenSessions(window.gap_ms, step.plan, self.table)
+            self.kept = open_sessions(window.gap_ms, step.plan, self.table, arrays=step.in_arrays)
         elif step.rows is not None:
             self.kept = OpenRows(window.spans, self.table)
         else:
@@ -117,6 +118,8 @@ class WindowOp(Operator):
         """A commit has failed on what was held back: from now on, each letter writes its changes to the table."""
         if isinstance(self.kept, OpenWindows):
             self.kept = self._of_spans(self.kept.spans, arrays=False)
+        elif isinstance(self.kept, SessionArrays):
+            self.kept = self.kept.in_lists()
         self.kept.careful = True
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
@@ -128,9 +131,10 @@ class WindowOp(Operator):
                 self._push_states(keyed(self, rows, self.window_step.key_serde), rows)
             return
         if rows.vectors is not None:
-            if isinstance(kept, OpenWindows) and kept.arrays:
-                self._push_columns(kept, rows)
-                return
+            if isinstance(kept, SessionArrays) or (isinstance(kept, OpenWindows) and kept.arrays):
+                if self._push_columns(kept, rows):
+                    return
+                kept = self._sessions_in_lists()
             rows = rows.of_columns(self._fields)
         keys, times, values = keyed(self, rows, self.window_step.key_serde), rows.timestamps, rows.values
         if self.window_step.rows is not None:
@@ -142,11 +146,29 @@ class WindowOp(Operator):
             with of.blaming():
                 found = kept.take_blocks(self._by_time(array("q", times)), of, None, len(times))
             late, partly = _listed(found.late), found.partly
+        elif isinstance(kept, SessionArrays):
+            of = Addends(self.window_step, keys, values, times)
+            with of.blaming():
+                taken = kept.take(of, array("q", times), None, self.floor.closed)
+                if taken is None:
+                    taken = self._sessions_in_lists().take(of.listed(), times, values, self.floor.closed).late
+            late, partly = _listed(taken), 0
         else:
             with blaming(self.step, self.plan.lacking(values)):
                 late, partly = kept.take(keys, times, values, self.floor.closed)
         self._late_now = self._late_now.plus(len(late), partly)
         self._late(rows, late)
+
+    def _sessions_in_lists(self) -> OpenSessions:
+        """A state is no number of 64 bits any more: from now on, all of them are objects."""
+        assert isinstance(self.kept, SessionArrays)
+        self.kept = self.kept.in_lists()
+        return self.kept
+
+    def _caught_up(self) -> OpenSessions | SessionArrays | OpenRows | OpenWindows:
+        """What is kept, with all that the letter has taken."""
+        kept = self.kept
+        return self._sessions_in_lists() if isinstance(kept, SessionArrays) and not kept.caught_up() else kept
 
     def _push_states(self, keys: list[Any], rows: Records) -> None:
         """Merge partial states, each behind the end of its pane and its number of rows."""
@@ -163,18 +185,25 @@ class WindowOp(Operator):
             found = kept.take_blocks(self._windows_of(array("q", ends), array("q", times)), of, None, len(times))
         self._late_partials(found, counts, times)
 
-    def _push_columns(self, kept: OpenWindows, chunk: Records) -> None:
+    def _push_columns(self, kept: OpenWindows | SessionArrays, chunk: Records) -> bool:
+        """False if they do not fit into arrays."""
         times = array("q", [self._now()]) * chunk.base_length if self.by_clock else chunk.times
         serde = self.window_step.key_serde
         of = ColumnAddends(self.window_step, chunk, lambda some: chunk_keys(self, some, serde))
         with of.blaming():
-            found = kept.take_blocks(self._by_time(times), of, chunk.picked, len(chunk))
+            if isinstance(kept, OpenWindows):
+                found = kept.take_blocks(self._by_time(times), of, chunk.picked, len(chunk))
+            elif (taken := kept.take(of, times, chunk.picked, self.floor.closed)) is None:
+                return False
+            else:
+                found = WindowedRows([], taken or None, 0)
         if found.late is not None:
             keyed(self, chunk.kept(found.late), serde)  # a row that is late has a key, too
         late = _listed(found.late)
         self._late_now = self._late_now.plus(len(late), found.partly)
         if found.late is not None and self.window_step.late is not None:
             self._late(chunk.kept(found.late).of_columns(self._fields), list(range(len(late))))
+        return True
 
     def _now(self) -> int:
         """The time of the clock, but never before the floor."""
@@ -261,7 +290,7 @@ class WindowOp(Operator):
 
     def prepare(self) -> None:
         with blaming(self.step):
-            self.kept.prepare()
+            self._caught_up().prepare()
 
     def complete(self) -> None:
         self.kept.complete()
@@ -342,7 +371,7 @@ class WindowOp(Operator):
 
     def _close(self, closed: int | None, by: str) -> bool:
         """Emit results of windows that end no later than `closed` (None: of all), as many as a step may. Returns whether there are more."""
-        if self.kept.awaits(closed):
+        if self._caught_up().awaits(closed):
             return True
         found = self.kept.close(closed, self.room)
         if found.keys:

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
+from ....core.columns.logical import Logical
 from ..memory.vectors import Vector, VectorBatch
 from ..values.record import K, Record, V
+from .logical_arrow import LogicalVector, arrow_batch
 from .records import Records
 
 
@@ -46,16 +48,22 @@ class ColumnBatch:
     partition: int
     columns: VectorBatch
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    logical: dict[str, Logical] = field(default_factory=dict[str, Logical])
+    """The columns of logical types, by name."""
 
     def __len__(self) -> int:
         return len(self.columns)
 
-    def __getitem__(self, name: str) -> Vector:
+    def __getitem__(self, name: str) -> Vector | LogicalVector:
         """A column; `.values()` makes a list of it."""
-        return self.columns[name]
+        column, kind = self.columns[name], self.logical.get(name)
+        return column if kind is None else LogicalVector(column, kind)
 
     def __arrow_c_schema__(self) -> Any:
-        return self.columns.__arrow_c_schema__()
+        return self._given().__arrow_c_schema__()
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        return self.columns.__arrow_c_array__(requested_schema)
+        return self._given().__arrow_c_array__(requested_schema)
+
+    def _given(self) -> Any:
+        return arrow_batch(self.columns, self.logical) if self.logical else self.columns

@@ -26,6 +26,7 @@ from typing import Any
 from ....core.columns import expressions as e
 from ....core.columns.calendar import PARTS
 from ....core.columns.evaluate import NotComputable, cast_of, compiled, function_of
+from ....core.columns.lowering import lowered
 from ....core.columns.schema import BOOL, FLOAT, INT, MOST, TEXT, ColumnSchema
 from ....core.columns.typing import Typed, may_fail, typed
 from ..kafka.columns import pick
@@ -90,6 +91,7 @@ class Computation:
     __slots__ = ("_apart", "_column", "_names", "_parts", "_plain", "_program", "type")
 
     def __init__(self, node: e.Node, schema: ColumnSchema) -> None:
+        node, schema = lowered(node, schema).node, schema.stored
         tree = typed(node, schema)
         self.type = tree.kind.type
         self._plain = compiled(node, schema)

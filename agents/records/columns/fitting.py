@@ -13,8 +13,11 @@ from typing import Any
 
 import orjson
 
+from ....core.columns.logical import NotStorable
 from ....core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, TEXT, ColumnSchema, ColumnSpec
 from ....core.errors import DataError
+from ..logical.logical_columns import stored_value
+from ..values.messages import message_values
 from .decoder import BadSpan, RecordFlaw
 from .selecting import field_of
 
@@ -27,8 +30,8 @@ _OPTIONAL = "declare it optional (| None), or see on_bad_data="
 # ------------------------------------------------------------------------------------------------------------- from bytes
 
 
-def why_bad(bad: BadSpan, data: bytes) -> DataError:
-    """Why a record is bad, for people."""
+def why_bad(bad: BadSpan, data: bytes, kinds: Mapping[str, str]) -> DataError:
+    """Why a record is bad, for people. `kinds`: those of the decoder."""
     if bad.flaw == RecordFlaw.NOT_JSON:
         try:
             orjson.loads(data)
@@ -44,6 +47,8 @@ def why_bad(bad: BadSpan, data: bytes) -> DataError:
             return DataError(f"{where} is null", remedy=_OPTIONAL)
         case RecordFlaw.OUT_OF_RANGE:
             return DataError(f"{where} has a number of more than 64 bits in {_shown(data)}", remedy="see on_bad_data=")
+        case _ if bad.column in kinds:
+            return DataError(f"{where} is no {kinds[bad.column]} in {_shown(data)}", remedy="see on_bad_data=")
         case _:
             return DataError(f"{where} is of another type in {_shown(data)}", remedy="see on_bad_data=")
 
@@ -54,13 +59,14 @@ def why_bad(bad: BadSpan, data: bytes) -> DataError:
 def columns_of_values(
     values: Sequence[Any], schema: ColumnSchema
 ) -> tuple[dict[str, list[Any]], list[tuple[int, DataError]]]:
-    """The columns of values (mappings, or objects with attributes), with None for those that do not fit; and why these do not.
+    """The columns of values (mappings, messages, or objects with attributes), with None for those that do not fit; and why these do not.
 
     >>> from headgate.core.columns.schema import TEXT
     >>> columns, bad = columns_of_values([{"a": "x"}, {"a": 1}], ColumnSchema((ColumnSpec("a", TEXT),)))
     >>> columns, bad[0][1].what
     ({'a': ['x', None]}, "the field 'a' is 1, not text")
     """
+    values = message_values(values, schema)
     if (plain := _plainly(values, schema)) is not None:
         return plain, []
     bad: list[tuple[int, DataError]] = []
@@ -81,7 +87,7 @@ def columns_of_values(
 def _plainly(values: Sequence[Any], schema: ColumnSchema) -> dict[str, list[Any]] | None:
     """The columns of values of one type that fit without a conversion, a column at a time; None if there is anything else among them."""
     kinds = set(map(type, values))
-    if len(kinds) != 1 or not kinds.isdisjoint(_NO_OBJECTS):
+    if schema.nested or len(kinds) != 1 or not kinds.isdisjoint(_NO_OBJECTS):
         return None
     (kind,) = kinds
     if kind is not dict and (issubclass(kind, Mapping) or any("." in name for name in schema.names)):
@@ -94,7 +100,14 @@ def _plainly(values: Sequence[Any], schema: ColumnSchema) -> dict[str, list[Any]
             if kind is not dict or not one.optional:
                 return None
             columns[one.name] = [value.get(one.name) for value in values]
-        if not _all_fit(columns[one.name], one):
+        if one.logical is not None:
+            if None in columns[one.name] and not one.optional:
+                return None
+            try:
+                columns[one.name] = [None if v is None else stored_value(v, one.logical) for v in columns[one.name]]
+            except NotStorable:
+                return None
+        elif not _all_fit(columns[one.name], one):
             return None
     return columns
 
@@ -115,11 +128,9 @@ def _all_fit(column: list[Any], spec: ColumnSpec) -> bool:
 
 def _one(value: Any, spec: ColumnSpec) -> Any:
     """The value of one field; a `DataError` that says why it does not fit."""
-    found: Any = _MISSING
-    if isinstance(value, Mapping):
-        found = value.get(spec.name, _MISSING)
-    elif hasattr(value, spec.name):
-        found = field_of(value, spec.name)
+    if spec.path:
+        return _nested(value, spec)
+    found = _found(value, spec.name)
     if found is not None and found is not _MISSING:
         return _fitting(found, spec)
     if spec.optional:
@@ -127,7 +138,37 @@ def _one(value: Any, spec: ColumnSpec) -> Any:
     raise DataError(f"the field '{spec.name}' is {'null' if found is None else 'missing'}", remedy=_OPTIONAL)
 
 
+def _found(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name, _MISSING)
+    return field_of(value, name) if hasattr(value, name) else _MISSING
+
+
+def _nested(value: Any, spec: ColumnSpec) -> Any:
+    """The value of a field of a nested object; of the object itself, whether it is there."""
+    for depth, (name, optional) in enumerate(spec.path, 1):
+        where = ".".join(one.name for one in spec.path[:depth])
+        found = _found(value, name)
+        if found is None or found is _MISSING:
+            if optional:
+                return None
+            raise DataError(f"the field '{where}' is {'null' if found is None else 'missing'}", remedy=_OPTIONAL)
+        if depth == len(spec.path) and not spec.is_object:
+            return _fitting(found, spec)
+        if type(found) in _NO_OBJECTS:
+            raise DataError(f"the field '{where}' is {_shown(found)}, not an object with fields")
+        value = found
+    return True
+
+
 def _fitting(found: Any, spec: ColumnSpec) -> Any:
+    if spec.logical is not None:
+        try:
+            return stored_value(found, spec.logical)
+        except NotStorable as error:
+            raise DataError(
+                f"the field '{spec.name}' is {_shown(found)}, which is {error}: no {spec.logical}"
+            ) from None
     wanted, is_bool = PYTHON[spec.type], isinstance(found, bool)
     if spec.type == FLOAT and isinstance(found, int) and not is_bool:
         try:

@@ -26,6 +26,7 @@ What it decides: what the state of a key becomes. Promises:
   of the rows, so a replay gives the same bits.
 - `merge` adds partial states (what `take` of a table with the same cells returned); `put` sets states, and marks their keys as changed only
   if it gets their times.
+- A key is `durable` only if it has a stored state and the write that it was settled with does not wait any more.
 - The time of a changed key is the greatest of its rows since `settle`.
 - Numbers of keys and rows are checked before anything is added; what does not fit together raises `ValueError`. A table belongs to one
   thread at a time; another one gets a `RuntimeError`.
@@ -72,6 +73,15 @@ class KeyTable:
     def numbers_listed(self, keys: list[Any]) -> Buffer:
         """The same for keys in a list: bytes that are encoded already, text, or None."""
         return self._made.numbers_listed(keys)
+
+    def found(self, keys: list[bytes]) -> Buffer:
+        """The same of those that are known; -1 for all others, which are not added.
+
+        >>> table = KeyTable()
+        >>> longs(table.numbers_listed([b"a"])).tolist(), longs(table.found([b"b", b"a"])).tolist(), len(table)
+        ([0], [-1, 0], 1)
+        """
+        return self._made.found(keys)
 
     def keys(self, numbers: Buffer, prefix: bytes = b"") -> tuple[RecordSpans, RecordSpans]:
         """The bytes of the keys with these numbers, and the same with a prefix before each of them; both in one buffer."""
@@ -152,9 +162,18 @@ class StateColumns:
         """The numbers of the keys that have changed since `settle`, in the order in which they did first; after `retain`, by number."""
         return self._made.dirty()
 
-    def settle(self) -> None:
-        """Whatever has changed is written: `dirty` begins anew."""
-        self._made.settle()
+    def settle(self, write: int = 0) -> None:
+        """Whatever has changed goes with the write of this number: `dirty` begins anew."""
+        self._made.settle(write)
+
+    def loaded(self, numbers: Buffer, write: int) -> None:
+        """The states of these keys are stored, and no newer than this write."""
+        self._made.loaded(numbers, write)
+
+    def durable(self, numbers: Buffer, newest: int, waiting: int) -> tuple[Buffer, Buffer]:
+        """Which of these keys have a stored state, and have not changed since the write `newest` - `waiting`: their places among the
+        numbers, and their numbers. A number below zero is left out."""
+        return self._made.durable(numbers, newest, waiting)
 
     def retain(self, numbers: Buffer) -> None:
         """Forget the states of all keys but these: see `KeyTable.retain`."""

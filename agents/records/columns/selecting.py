@@ -81,6 +81,26 @@ def column_of(by: str | Callable[[Any], Any]) -> Column:
     return fields
 
 
+def nested_column_of(by: str | Callable[[Any], Any]) -> Column:
+    """As `column_of`; a name with dots may be that of a field of a nested object.
+
+    >>> nested_column_of("a.b")([{"a": {"b": 1}}, {"a.b": 2}])
+    [1, 2]
+    """
+    if not isinstance(by, str) or "." not in by:
+        return column_of(by)
+    name, path = by, by.split(".")
+
+    def nested(value: Any) -> Any:
+        if isinstance(value, Mapping) and name in value:
+            return value[name]
+        for part in path:
+            value = field_of(value, part)
+        return value
+
+    return lambda values: list(map(nested, values))
+
+
 def all_mappings(values: Iterable[Any]) -> bool:
     """Whether fields of these values are items."""
     return all(issubclass(kind, Mapping) for kind in set(map(type, values)))

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from ..layout import Buffer
 from ..memory.record_spans import RecordSpans
 from ..native import chosen
-from ..native.plain.spans import murmur2
 
 REMEMBERED = 1 << 17
 
@@ -25,7 +24,7 @@ def partition_of(key: bytes, partitions: int) -> int:
     >>> partition_of(b"21", 4)
     0
     """
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+    return (chosen.part.murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class Partitioner:

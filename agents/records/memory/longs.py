@@ -5,6 +5,7 @@ What it decides: nothing. Promise: the compiled part (`longs.c`) and its twin gi
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from ..layout import Buffer
@@ -18,6 +19,20 @@ def gathered(of: Buffer, rows: Buffer) -> Buffer:
     [7, 5]
     """
     return chosen.part.gathered(of, rows)
+
+
+def all_but(count: int, skip: frozenset[int]) -> Buffer:
+    """The numbers below `count` that are not in `skip`, which has few.
+
+    >>> longs(all_but(5, frozenset({1, 2}))).tolist()
+    [0, 3, 4]
+    """
+    every, found, begin = array("q", range(count)), array("q"), 0
+    for index in sorted(skip):
+        found.extend(every[begin:index])
+        begin = index + 1
+    found.extend(every[begin:])
+    return found
 
 
 def scattered(of: Buffer, rows: Buffer, length: int, *, rest: int = 0) -> Buffer:

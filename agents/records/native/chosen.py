@@ -14,7 +14,22 @@ from typing import Any
 
 from ....core.windows.matching import PlainIndex, find_pairs
 from .frames import opener
-from .plain import expressions, frames, groups, json, numbers, records, spans, spread, vectors, windows
+from .plain import (
+    avro,
+    avro_write,
+    decoded,
+    expressions,
+    frames,
+    groups,
+    json,
+    numbers,
+    protobuf,
+    records,
+    spans,
+    spread,
+    vectors,
+    windows,
+)
 
 
 def _compiled() -> Any:
@@ -29,10 +44,26 @@ def _compiled() -> Any:
 
 COMPILED: Any = _compiled()
 """None if it is not used."""
+_TWINS = (
+    avro,
+    avro_write,
+    protobuf,
+    decoded,
+    numbers,
+    spans,
+    vectors,
+    records,
+    groups,
+    windows,
+    json,
+    expressions,
+    frames,
+    spread,
+)
 PLAIN: Any = SimpleNamespace(
     **{
         name: what
-        for module in (numbers, spans, vectors, records, groups, windows, json, expressions, frames, spread)
+        for module in _TWINS
         for name, what in vars(module).items()
         if getattr(what, "__module__", "") == module.__name__
     },

@@ -499,6 +499,15 @@ uint32_t murmur2(const uint8_t *at, Py_ssize_t size) {
     return h ^ (h >> 15);
 }
 
+/* murmur2(key) -> int */
+static PyObject *columns_murmur2(PyObject *Py_UNUSED(self), PyObject *key) {
+    if (!PyBytes_Check(key)) {
+        PyErr_SetString(PyExc_TypeError, "bytes are wanted");
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(murmur2((const uint8_t *)PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)));
+}
+
 /* split(keys, partitions, turn) -> (a list of indexes for each partition, whether a key was None: these go to `turn`) */
 static PyObject *columns_split(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *keys;
@@ -561,6 +570,7 @@ static PyMethodDef methods[] = {
     {"write", columns_write, METH_VARARGS, "Columns as records of a batch."},
     {"measure", columns_measure, METH_VARARGS, "Whether these columns can be written, and how much they are."},
     {"crc32c", columns_crc32c, METH_VARARGS, "The checksum of a part of some bytes."},
+    {"murmur2", columns_murmur2, METH_O, "Kafka's hash of a key."},
     {"split", columns_split, METH_VARARGS, "The indexes of keys by the partition that Java's client would choose."},
     {"pick", columns_pick, METH_VARARGS, "The items of a list at these indexes."},
     {NULL, NULL, 0, NULL},
@@ -580,9 +590,9 @@ static int fill_module(PyObject *made) {
     if (__builtin_cpu_supports("sse4.2")) crc_of = crc_by_cpu;
 #endif
     fill_powers();
-    PyMethodDef *parts[] = {json_read_methods, json_write_methods, longs_methods, spans_methods, unpack_methods, expressions_methods,
-                            arrow_give_methods, arrow_take_methods, leaving_methods, lists_methods, window_rows_methods,
-                            latest_methods, take_methods, spread_methods};
+    PyMethodDef *parts[] = {avro_read_methods, avro_write_methods, proto_read_methods, heads_methods, json_read_methods, json_write_methods, longs_methods,
+                            spans_methods, unpack_methods, expressions_methods, arrow_give_methods, arrow_take_methods, leaving_methods,
+                            lists_methods, window_rows_methods, latest_methods, take_methods, spread_methods, session_runs_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (PyModule_AddFunctions(made, parts[i]) < 0) return -1;
     /* what a row takes in a `RowIndex`: two `bytes` in two lists; and what is left of a packed one: its time, its place, its flag */

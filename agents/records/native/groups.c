@@ -91,8 +91,8 @@ static int more_slots(Table *table) {
     return 1;
 }
 
-/* The number of a key, which is added if it is new; -1 if there is no memory. */
-static inline int64_t number_of(Table *table, const uint8_t *key, int64_t length, uint32_t hash) {
+/* The number of a key. A new one is added, with `adds`; -1 if it is not, or if there is no memory. */
+static inline int64_t number_of(Table *table, const uint8_t *key, int64_t length, uint32_t hash, int adds) {
     uint64_t mask = (uint64_t)table->slot_count - 1, at = hash & mask;
     for (; table->slots[at]; at = (at + 1) & mask) {
         int64_t number = (int64_t)table->slots[at] - 1;
@@ -100,6 +100,7 @@ static inline int64_t number_of(Table *table, const uint8_t *key, int64_t length
         int64_t begin = begin_of(table, number);
         if (table->ends[number] - begin == length && memcmp(table->bytes + begin, key, (size_t)length) == 0) return number;
     }
+    if (!adds) return -1;
     int64_t number = table->count, begin = begin_of(table, number);
     if (number >= MOST_KEYS || !reserve(&table->hashes, &table->hash_room, number + 1, sizeof(uint32_t)) ||
         !reserve(&table->ends, &table->end_room, number + 1, sizeof(int64_t)) ||
@@ -183,7 +184,7 @@ static int number_all(Table *table, const Source *from, int64_t *numbers) {
             __builtin_prefetch(&table->slots[hashes[i] & (uint64_t)(table->slot_count - 1)]);
         }
         for (int64_t i = 0; i < block; i++) {
-            int64_t number = lengths[i] < 0 ? -1 : number_of(table, keys[i], lengths[i], hashes[i]);
+            int64_t number = lengths[i] < 0 ? -1 : number_of(table, keys[i], lengths[i], hashes[i], 1);
             if (number < 0 && lengths[i] >= 0) return 0;
             numbers[first + i] = number;
         }
@@ -264,8 +265,7 @@ static int checked_numbers(PyObject *object, int64_t below, Py_buffer *view, int
     return fine ? 0 : -1;
 }
 
-/* numbers_listed([bytes, text or None]) -> the number of each key, -1 for None */
-static PyObject *keys_numbers_listed(Keys *self, PyObject *list) {
+static PyObject *listed_numbers(Keys *self, PyObject *list, int adds) {
     if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "a list of keys is wanted");
     Py_ssize_t count = PyList_GET_SIZE(list);
     Table *table = &self->table;
@@ -300,8 +300,8 @@ static PyObject *keys_numbers_listed(Keys *self, PyObject *list) {
             __builtin_prefetch(&table->slots[hashes[i] & (uint64_t)(table->slot_count - 1)]);
         }
         for (Py_ssize_t i = 0; out != NULL && i < block; i++) {
-            int64_t number = lengths[i] < 0 ? -1 : number_of(table, keys[i], lengths[i], hashes[i]);
-            if (number < 0 && lengths[i] >= 0) Py_SETREF(out, PyErr_NoMemory());
+            int64_t number = lengths[i] < 0 ? -1 : number_of(table, keys[i], lengths[i], hashes[i], adds);
+            if (adds && number < 0 && lengths[i] >= 0) Py_SETREF(out, PyErr_NoMemory());
             else memcpy(PyBytes_AS_STRING(out) + (first + i) * 8, &number, 8);
         }
     }
@@ -309,6 +309,12 @@ static PyObject *keys_numbers_listed(Keys *self, PyObject *list) {
     self->busy = 0;
     return out;
 }
+
+/* numbers_listed([bytes, text or None]) -> the number of each key, -1 for None */
+static PyObject *keys_numbers_listed(Keys *self, PyObject *list) { return listed_numbers(self, list, 1); }
+
+/* found(the same) -> the number of each key, -1 for None and for a key that has none; none is added */
+static PyObject *keys_found(Keys *self, PyObject *list) { return listed_numbers(self, list, 0); }
 
 /* keys(numbers, prefix) -> (bytes, where each key begins, how long it is, and the same of each key with the prefix before it) */
 static PyObject *keys_keys(Keys *self, PyObject *args) {
@@ -365,7 +371,7 @@ static PyObject *keys_retain(Keys *self, PyObject *wanted) {
     int fine = more_slots(&fresh);
     for (int64_t i = 0; fine && i < count; i++) {
         int64_t number = long_at(view.buf, i), begin = begin_of(table, number);
-        fine = number_of(&fresh, table->bytes + begin, table->ends[number] - begin, table->hashes[number]) >= 0;
+        fine = number_of(&fresh, table->bytes + begin, table->ends[number] - begin, table->hashes[number], 1) >= 0;
     }
     leave(&view);
     if (!fine || fresh.count != count) {
@@ -403,6 +409,7 @@ static PyMethodDef keys_methods[] = {
     {"numbers", (PyCFunction)keys_numbers, METH_VARARGS, "The numbers of a column of keys."},
     {"numbers_of", (PyCFunction)keys_numbers_of, METH_VARARGS, "The numbers of keys that are bytes."},
     {"numbers_listed", (PyCFunction)keys_numbers_listed, METH_O, "The numbers of keys in a list."},
+    {"found", (PyCFunction)keys_found, METH_O, "The numbers of those that are known."},
     {"keys", (PyCFunction)keys_keys, METH_VARARGS, "The bytes of keys."},
     {"retain", (PyCFunction)keys_retain, METH_O, "Forget all other keys."},
     {"memory", (PyCFunction)keys_memory, METH_NOARGS, "The bytes that are reserved."},
@@ -437,9 +444,10 @@ typedef struct {
     Cell *cells;
     Py_ssize_t count;
     uint8_t *touched; /* of each key: whether it has changed since it was settled */
+    int32_t *written; /* of each key: the write with which it was settled last; -1: none */
     int64_t *times;   /* of each key: the greatest since then */
     int32_t *dirty;   /* the keys that have changed, in the order in which they did first */
-    int64_t keys, touched_room, times_room, dirty_room, dirties;
+    int64_t keys, touched_room, written_room, times_room, dirty_room, dirties;
     int busy;
 } Cells;
 
@@ -655,9 +663,11 @@ static int reserve_keys(Cells *self, int64_t keys) {
         if (cell->op > VALUES && !reserve(&cell->tags, &cell->tag_room, keys, 1)) return 0;
         if (cell->from_zero && keys > self->keys) memset(cell->tags + self->keys, TAG_WHOLE, (size_t)(keys - self->keys));
     }
-    if (!reserve(&self->touched, &self->touched_room, keys, 1) || !reserve(&self->times, &self->times_room, keys, 8) ||
+    if (!reserve(&self->touched, &self->touched_room, keys, 1) || !reserve(&self->written, &self->written_room, keys, 4) ||
+        !reserve(&self->times, &self->times_room, keys, 8) ||
         !reserve(&self->dirty, &self->dirty_room, keys, 4))
         return 0;
+    for (int64_t i = self->keys; i < keys; i++) self->written[i] = -1;
     if (keys > self->keys) self->keys = keys;
     return 1;
 }
@@ -852,11 +862,67 @@ static PyObject *cells_dirty(Cells *self, PyObject *Py_UNUSED(unused)) {
     return made;
 }
 
-static PyObject *cells_settle(Cells *self, PyObject *Py_UNUSED(unused)) {
+/* settle(write): what has changed is written with this write */
+static PyObject *cells_settle(Cells *self, PyObject *number) {
+    int write = (int)PyLong_AsLong(number) & INT32_MAX;
+    if (PyErr_Occurred()) return NULL;
     if (self->busy) return enter(&self->busy), NULL;
-    for (int64_t i = 0; i < self->dirties; i++) self->touched[self->dirty[i]] = 0;
+    for (int64_t i = 0; i < self->dirties; i++) {
+        self->touched[self->dirty[i]] = 0;
+        self->written[self->dirty[i]] = write;
+    }
     self->dirties = 0;
     Py_RETURN_NONE;
+}
+
+/* loaded(numbers, write): the states of these keys are stored, and at most as new as this write */
+static PyObject *cells_loaded(Cells *self, PyObject *args) {
+    PyObject *wanted;
+    int write;
+    Py_buffer view;
+    int64_t count;
+    if (!PyArg_ParseTuple(args, "Oi", &wanted, &write)) return NULL;
+    if (self->busy) return enter(&self->busy), NULL;
+    int fine = checked_numbers(wanted, self->keys, &view, &count) == 0;
+    for (int64_t i = 0; fine && i < count; i++) {
+        int64_t number = long_at(view.buf, i);
+        if (number >= 0 && number < self->keys) self->written[number] = write;
+    }
+    leave(&view);
+    if (!fine) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* durable(numbers, newest, waiting) -> (places, numbers): those of stored states that have not changed since the write `newest` - `waiting` */
+static PyObject *cells_durable(Cells *self, PyObject *args) {
+    PyObject *wanted, *places = NULL, *found = NULL, *out = NULL;
+    int newest, waiting;
+    Py_buffer view = {0};
+    if (!PyArg_ParseTuple(args, "Oii", &wanted, &newest, &waiting)) return NULL;
+    if (self->busy) return enter(&self->busy), NULL;
+    if (view_of(wanted, &view) < 0) goto done;
+    if (view.obj == NULL || view.len % 8) {
+        PyErr_SetString(PyExc_ValueError, "no numbers of keys");
+        goto done;
+    }
+    int64_t kept = 0, count = view.len / 8;
+    places = PyBytes_FromStringAndSize(NULL, count * 8);
+    found = PyBytes_FromStringAndSize(NULL, count * 8);
+    if (places == NULL || found == NULL) goto done;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t number = long_at(view.buf, i);
+        if (number < 0 || number >= self->keys || self->touched[number]) continue;
+        if (self->written[number] < 0 || newest - self->written[number] < waiting) continue;
+        memcpy(PyBytes_AS_STRING(places) + kept * 8, &i, 8);
+        memcpy(PyBytes_AS_STRING(found) + kept * 8, &number, 8);
+        kept++;
+    }
+    if (_PyBytes_Resize(&places, kept * 8) == 0 && _PyBytes_Resize(&found, kept * 8) == 0) out = PyTuple_Pack(2, places, found);
+done:
+    Py_XDECREF(places);
+    Py_XDECREF(found);
+    leave(&view);
+    return out;
 }
 
 /* retain(numbers): only the states of these keys stay, under the numbers 0, 1, … in this order */
@@ -871,9 +937,10 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
     Cells fresh = *self;
     fresh.cells = PyMem_RawCalloc((size_t)self->count + 1, sizeof(Cell));
     fresh.touched = NULL;
+    fresh.written = NULL;
     fresh.times = NULL;
     fresh.dirty = NULL;
-    fresh.keys = fresh.touched_room = fresh.times_room = fresh.dirty_room = fresh.dirties = 0;
+    fresh.keys = fresh.touched_room = fresh.written_room = fresh.times_room = fresh.dirty_room = fresh.dirties = 0;
     int fine = fresh.cells != NULL;
     for (Py_ssize_t c = 0; fine && c < self->count; c++)
         fresh.cells[c] = (Cell){.op = self->cells[c].op, .bound = self->cells[c].bound, .from_zero = self->cells[c].from_zero};
@@ -887,6 +954,7 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
         }
         fresh.times[i] = self->times[number];
         fresh.touched[i] = self->touched[number];
+        fresh.written[i] = self->written[number];
         if (fresh.touched[i]) fresh.dirty[fresh.dirties++] = (int32_t)i;
     }
     leave(&view);
@@ -897,15 +965,18 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
     }
     PyMem_RawFree(old->cells);
     PyMem_RawFree(old->touched);
+    PyMem_RawFree(old->written);
     PyMem_RawFree(old->times);
     PyMem_RawFree(old->dirty);
     if (!fine) return PyErr_NoMemory();
     self->cells = fresh.cells;
     self->touched = fresh.touched;
+    self->written = fresh.written;
     self->times = fresh.times;
     self->dirty = fresh.dirty;
     self->keys = fresh.keys;
     self->touched_room = fresh.touched_room;
+    self->written_room = fresh.written_room;
     self->times_room = fresh.times_room;
     self->dirty_room = fresh.dirty_room;
     self->dirties = fresh.dirties;
@@ -913,7 +984,7 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
 }
 
 static PyObject *cells_memory(Cells *self, PyObject *Py_UNUSED(unused)) {
-    int64_t total = self->touched_room + self->times_room * 8 + self->dirty_room * 4;
+    int64_t total = self->touched_room + self->written_room * 4 + self->times_room * 8 + self->dirty_room * 4;
     for (Py_ssize_t c = 0; c < self->count; c++) total += self->cells[c].room * 8 + self->cells[c].tag_room;
     return PyLong_FromLongLong(total);
 }
@@ -950,6 +1021,7 @@ static void cells_dealloc(Cells *self) {
     }
     PyMem_RawFree(self->cells);
     PyMem_RawFree(self->touched);
+    PyMem_RawFree(self->written);
     PyMem_RawFree(self->times);
     PyMem_RawFree(self->dirty);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -963,7 +1035,9 @@ static PyMethodDef cells_methods[] = {
     {"put", (PyCFunction)cells_put, METH_VARARGS, "Set states."},
     {"take", (PyCFunction)cells_take, METH_O, "The states of keys."},
     {"dirty", (PyCFunction)cells_dirty, METH_NOARGS, "The keys that have changed."},
-    {"settle", (PyCFunction)cells_settle, METH_NOARGS, "No key has changed any more."},
+    {"settle", (PyCFunction)cells_settle, METH_O, "No key has changed any more."},
+    {"loaded", (PyCFunction)cells_loaded, METH_VARARGS, "How new the states of keys are."},
+    {"durable", (PyCFunction)cells_durable, METH_VARARGS, "The keys whose states are as old as a write."},
     {"retain", (PyCFunction)cells_retain, METH_O, "Forget all other keys."},
     {"memory", (PyCFunction)cells_memory, METH_NOARGS, "The bytes that are reserved."},
     {NULL, NULL, 0, NULL},

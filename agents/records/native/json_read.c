@@ -3,11 +3,10 @@
 #include <Python.h>
 
 #include "compiled.h"
-#include "json.h"
-#include "vector_view.h"
+#include "decoded.h"
 
 enum { HAS_OTHER = 1, HAS_WATCHED = 2 };
-enum { FINE = 0, NOT_JSON = 1, NOT_OBJECT = 2, MISSING = 3, IS_NULL = 4, WRONG_TYPE = 5, OUT_OF_RANGE = 6 };
+#define NOT_JSON NO_VALUE_AT_ALL
 
 #define PLACES 64      /* fields of a record whose places are remembered */
 #define KEYS 64        /* keys that are remembered */
@@ -25,11 +24,15 @@ typedef struct {
     char *name;
     Py_ssize_t length;
     int32_t next; /* of the columns whose names hash alike */
-    uint8_t kind, optional;
+    int32_t level; /* the number of the object that it lies in; 0: the record */
+    int32_t number; /* of a nested object: its own */
+    int32_t there; /* of a nested object: the column that says whether it is there, or -1 */
+    uint8_t kind, optional, nullable; /* nullable: also because it lies in an object that may be null */
 } Declared;
 
 typedef struct {
     int32_t columns, names; /* names: also those that make no column, behind the others */
+    int32_t objects;        /* nested ones, right behind the columns; their numbers begin with 1 */
     Py_ssize_t longest;     /* name */
     int32_t first[64];
     struct {
@@ -40,36 +43,20 @@ typedef struct {
     Declared *declared;
 } Plan;
 
-typedef struct { /* a text in the buffer; it has escapes if the length is negative */
-    const uint8_t *at;
-    int64_t length;
-} Span;
-
 typedef struct {
-    uint8_t *data, *validity; /* validity: NULL unless optional */
-    Span *spans;              /* of text */
-    int64_t nulls;
-    PyObject *data_bytes, *offsets, *validity_bytes;
-} Out;
-
-typedef struct {
-    int64_t index;
-    int32_t column;
-    uint8_t flaw;
-} Bad;
-
-typedef struct {
-    Plan *plan; /* a copy that remembers keys of its own: another thread may use the same decoder */
-    Out *out;
-    uint8_t *state, *key; /* what is known of each column of this record; room for an escaped key */
-    Bad *bad;
-    int64_t bads, bad_room, dead_room;
-    int64_t *rows, *dead, deads;
+    Plan *plan;  /* a copy that remembers keys of its own: another thread may use the same decoder */
+    Found found; /* a text that has escapes has a length below zero */
+    uint8_t *state, *key; /* what is known of each column and object of this record; room for an escaped key */
+    uint8_t *odd;         /* of each nested object of this record: whether it has undeclared fields */
+    const uint8_t *limit; /* the end of the buffer */
     uint8_t *others; /* by row: what fields it has besides */
     int some_others;
     PyThreadState *released;
     int failed; /* an exception is set */
 } Work;
+
+/* Whether it makes a column. One of JSON has each value as the text that stands there. */
+static inline int is_column(int kind) { return kind <= TEXT || kind == JSON; }
 
 static inline int hash_of(const uint8_t *name, Py_ssize_t length) {
     if (length == 0) return 0;
@@ -97,12 +84,6 @@ static double double_of(Work *work, const Number *n) {
     if (PyErr_Occurred()) work->failed = 1;
     work->released = PyEval_SaveThread();
     return found;
-}
-
-static inline int is_finite(double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, 8);
-    return (bits >> 52 & 0x7FF) != 0x7FF;
 }
 
 static inline const uint8_t *skip_word(const uint8_t *at, const uint8_t *end, const char *word, size_t size) {
@@ -150,7 +131,7 @@ value:
         break;
     default:
         at = read_number(at, in, &number);
-        if (at != NULL && number.exp10 + number.digits > 308 && !is_finite(double_of(work, &number))) return NULL;
+        if (at != NULL && number.exp10 + number.digits > 308 && !is_finite_number(double_of(work, &number))) return NULL;
     }
     if (at == NULL) return NULL;
 behind:
@@ -178,10 +159,11 @@ key:
     goto value;
 }
 
-/* The value of a declared column into row `row`. *state becomes what is known of it. */
-static inline const uint8_t *read_value(Work *work, const uint8_t *at, const Bounds *in, int32_t column, int64_t row,
-                                        uint8_t *state) {
-    Out *out = &work->out[column];
+/* The value of a declared column into row `row`. *state becomes what is known of it. Values of the record itself are read where they stand:
+ * a call for each would cost 5 % of all. */
+static ALWAYS_INLINE const uint8_t *read_value(Work *work, const uint8_t *at, const Bounds *in, int32_t column, int64_t row,
+                                        uint8_t *state, int depth) {
+    Out *out = &work->found.out[column];
     uint8_t first = *at;
     *state = WRONG_TYPE;
     switch (work->plan->declared[column].kind) {
@@ -214,7 +196,7 @@ static inline const uint8_t *read_value(Work *work, const uint8_t *at, const Bou
                 return at;
             }
             double made = double_of(work, &number);
-            if (!is_finite(made)) return NULL;
+            if (!is_finite_number(made)) return NULL;
             if (work->plan->declared[column].kind == FLOAT64) {
                 memcpy(out->data + row * 8, &made, 8);
                 *state = FINE;
@@ -222,6 +204,16 @@ static inline const uint8_t *read_value(Work *work, const uint8_t *at, const Bou
                 *state = OUT_OF_RANGE;
             }
             return at;
+        }
+        break;
+    case JSON:
+        if (first != 'n') {
+            const uint8_t *behind = skip_value(work, at, in, depth);
+            if (behind == NULL) return NULL;
+            out->spans[row].at = at;
+            out->spans[row].length = behind - at;
+            *state = FINE;
+            return behind;
         }
         break;
     default:
@@ -234,16 +226,16 @@ static inline const uint8_t *read_value(Work *work, const uint8_t *at, const Bou
         }
     }
     if (first == 'n') *state = IS_NULL;
-    return skip_value(work, at, in, 1);
+    return skip_value(work, at, in, depth);
 }
 
 /* --------------------------------------------------------------------------------------------------------- records */
 
-static int32_t column_named(const Plan *plan, const uint8_t *name, Py_ssize_t length) {
+static int32_t column_named(const Plan *plan, const uint8_t *name, Py_ssize_t length, int32_t level) {
     int32_t column = plan->first[hash_of(name, length)];
     while (column >= 0) {
         const Declared *one = &plan->declared[column];
-        if (one->length == length && memcmp(one->name, name, (size_t)length) == 0) return column;
+        if (one->length == length && one->level == level && memcmp(one->name, name, (size_t)length) == 0) return column;
         column = one->next;
     }
     return -1;
@@ -271,13 +263,13 @@ static inline int32_t key_seen(Plan *plan, const uint8_t *at, Py_ssize_t name, c
     memcpy(key->word, at, (size_t)(length < 16 ? length : 16));
     memcpy(key->bytes, at, (size_t)length);
     key->length = (int32_t)length;
-    key->column = column_named(plan, at + 1, name);
+    key->column = column_named(plan, at + 1, name, 0);
     key->next = plan->seen.first[hash];
     return plan->seen.first[hash] = plan->seen.keys++;
 }
 
-/* The key at `at`, with blanks and the colon: behind them, or NULL. */
-static const uint8_t *read_key(Work *work, const uint8_t *at, const Bounds *in, int32_t place, int32_t *column) {
+/* The key at `at` in an object, with blanks and the colon: behind them, or NULL. Keys of the record (level 0) are remembered. */
+static const uint8_t *read_key(Work *work, const uint8_t *at, const Bounds *in, int32_t place, int32_t *column, int32_t level) {
     Plan *plan = work->plan;
     if (at >= in->end || *at != '"') return NULL;
     const uint8_t *name = at + 1;
@@ -287,18 +279,93 @@ static const uint8_t *read_key(Work *work, const uint8_t *at, const Bounds *in, 
     const uint8_t *colon = skip_blanks(close + 1, in->end);
     if (colon >= in->end || *colon != ':') return NULL;
     if (!escaped) {
-        int32_t key = colon == close + 1 ? key_seen(plan, at, close - name, in) : -1;
-        *column = key >= 0 ? plan->seen.key[key].column : column_named(plan, name, close - name);
+        int32_t key = colon == close + 1 && level == 0 ? key_seen(plan, at, close - name, in) : -1;
+        *column = key >= 0 ? plan->seen.key[key].column : column_named(plan, name, close - name, level);
         if (key >= 0 && place <= plan->seen.places && place < PLACES) {
             plan->seen.at[place] = (uint8_t)key;
             plan->seen.places += place == plan->seen.places;
         }
     } else if (close - name <= plan->longest * 6) {
-        *column = column_named(plan, work->key, unescape(name, close, work->key) - work->key);
+        *column = column_named(plan, work->key, unescape(name, close, work->key) - work->key, level);
     } else {
         *column = -1;
     }
     return colon + 1;
+}
+
+/* The object with this number, among what is declared. */
+static inline int32_t object_at(const Plan *plan, int32_t number) { return plan->columns + number - 1; }
+
+/* An object comes for the second time: what was read of the first one does not count. */
+static void forget(Work *work, int32_t object, int32_t *unsettled) {
+    const Plan *plan = work->plan;
+    for (int32_t i = 0; i < plan->columns + plan->objects; i++) {
+        int32_t level = plan->declared[i].level;
+        while (level > 0 && level != plan->declared[object].number) level = plan->declared[object_at(plan, level)].level;
+        if (level == 0) continue;
+        if (i < plan->columns && work->state[i] == FINE) (*unsettled)++;
+        work->state[i] = MISSING;
+        if (i >= plan->columns) work->odd[i - plan->columns] = 0;
+    }
+    work->odd[object - plan->columns] = 0;
+}
+
+/* The fields of a declared object, inside of `depth` others, into row `row`: behind it, or NULL. */
+static NEVER_INLINE const uint8_t *read_object(Work *work, const uint8_t *at, const Bounds *in, int32_t object, int64_t row, int depth,
+                                  int32_t *unsettled) {
+    const Plan *plan = work->plan;
+    const Declared *own = &plan->declared[object];
+    const uint8_t *end = in->end;
+    if (work->state[object] != MISSING) forget(work, object, unsettled);
+    if (*at != '{') {
+        work->state[object] = *at == 'n' ? IS_NULL : WRONG_TYPE;
+        return skip_value(work, at, in, depth);
+    }
+    work->state[object] = FINE;
+    if (own->there >= 0) {
+        work->found.out[own->there].data[row >> 3] |= (uint8_t)(1u << (row & 7));
+        work->state[own->there] = FINE;
+        (*unsettled)--;
+    }
+    at = skip_blanks(at + 1, end);
+    if (at < end && *at == '}') return at + 1;
+    for (;;) {
+        int32_t column;
+        at = read_key(work, at, in, 0, &column, own->number);
+        if (at == NULL) return NULL;
+        at = skip_blanks(at, end);
+        if (at >= end) return NULL;
+        if (column < 0) {
+            work->odd[object - plan->columns] = 1;
+            at = skip_value(work, at, in, depth + 1);
+        } else if (column >= plan->columns) {
+            at = read_object(work, at, in, column, row, depth + 1, unsettled);
+        } else {
+            uint8_t before = work->state[column];
+            at = read_value(work, at, in, column, row, &work->state[column], depth + 1);
+            *unsettled += (work->state[column] != FINE) - (before != FINE);
+        }
+        if (at == NULL) return NULL;
+        at = skip_blanks(at, end);
+        if (at >= end) return NULL;
+        if (*at == '}') return at + 1;
+        if (*at != ',') return NULL;
+        at = skip_blanks(at + 1, end);
+    }
+}
+
+/* Why a column has no value: FINE if it is null, else the flaw, with what it concerns: the column, or the outermost object that it lacks. */
+static NEVER_INLINE uint8_t flaw_of(const Work *work, int32_t column, int32_t *concerned) {
+    const Plan *plan = work->plan;
+    for (int32_t level = plan->declared[column].level; level > 0;) {
+        int32_t object = object_at(plan, level);
+        level = plan->declared[object].level;
+        if (work->state[object] != FINE) column = object;
+    }
+    uint8_t state = work->state[column];
+    if (plan->declared[column].optional && (state == MISSING || state == IS_NULL)) return FINE;
+    *concerned = column;
+    return state;
 }
 
 /* Decodes one record into row `row`. FINE, or why it is bad, with the column that it concerns. */
@@ -312,7 +379,8 @@ static int read_record(Work *work, const Bounds *in, const uint8_t *at, int64_t 
         at = skip_value(work, at, in, 0);
         return at != NULL && skip_blanks(at, end) == end ? NOT_OBJECT : NOT_JSON;
     }
-    memset(work->state, MISSING, (size_t)plan->columns);
+    memset(work->state, MISSING, (size_t)(plan->columns + plan->objects));
+    if (plan->objects) memset(work->odd, 0, (size_t)plan->objects);
     int32_t unsettled = plan->columns;
     uint8_t others = 0;
     at = skip_blanks(at + 1, end);
@@ -324,17 +392,18 @@ static int read_record(Work *work, const Bounds *in, const uint8_t *at, int64_t 
             at += expected->length;
             column = expected->column;
         } else {
-            at = read_key(work, at, in, place, &column);
+            at = read_key(work, at, in, place, &column, 0);
             if (at == NULL) return NOT_JSON;
         }
         at = skip_blanks(at, end);
         if (at >= end) return NOT_JSON;
         if (column < 0 || column >= plan->columns) {
             others |= column < 0 ? HAS_OTHER : plan->declared[column].kind == WATCHED ? HAS_WATCHED : 0;
-            at = skip_value(work, at, in, 1);
+            if (column >= 0 && plan->declared[column].kind == OBJECT) at = read_object(work, at, in, column, row, 1, &unsettled);
+            else at = skip_value(work, at, in, 1);
         } else {
             uint8_t before = work->state[column];
-            at = read_value(work, at, in, column, row, &work->state[column]);
+            at = read_value(work, at, in, column, row, &work->state[column], 1);
             unsettled += (work->state[column] != FINE) - (before != FINE);
         }
         if (at == NULL) return NOT_JSON;
@@ -346,17 +415,17 @@ static int read_record(Work *work, const Bounds *in, const uint8_t *at, int64_t 
     }
 close:
     if (skip_blanks(at + 1, end) != end) return NOT_JSON;
+    for (int32_t i = 0; i < plan->objects; i++)
+        if (work->odd[i]) others |= HAS_OTHER;
     work->others[row] = others;
     if (unsettled == 0) return FINE;
     for (int32_t column = 0; column < plan->columns; column++) {
-        uint8_t state = work->state[column];
-        if (state == FINE || (plan->declared[column].optional && (state == MISSING || state == IS_NULL))) continue;
-        *concerned = column;
-        return state;
+        uint8_t flaw = work->state[column] == FINE ? FINE : flaw_of(work, column, concerned);
+        if (flaw != FINE) return flaw;
     }
     for (int32_t column = 0; column < plan->columns; column++) {
         if (work->state[column] == FINE) continue;
-        Out *out = &work->out[column];
+        Out *out = &work->found.out[column];
         uint8_t bit = (uint8_t)(1u << (row & 7));
         out->validity[row >> 3] &= (uint8_t)~bit;
         out->nulls++;
@@ -372,130 +441,31 @@ close:
     return FINE;
 }
 
-static int more(void **array, int64_t used, int64_t *room, size_t size) {
-    if (used < *room) return 1;
-    int64_t wanted = *room ? *room * 2 : 16;
-    void *grown = PyMem_RawRealloc(*array, (size_t)wanted * size);
-    if (grown == NULL) return 0;
-    *array = grown;
-    *room = wanted;
-    return 1;
-}
-
-/* All records. The number of rows, -1 if memory was not to be had or an exception is set, -2 - i if record i lies outside of the buffer. */
-static int64_t read_records(Work *work, const Py_buffer *data, const void *offsets, const void *lengths, int64_t count) {
-    const uint8_t *base = data->buf;
-    Bounds in = {NULL, base + data->len};
-    int64_t row = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t offset = long_at(offsets, i), length = long_at(lengths, i);
-        if (length == -1) {
-            if (!more((void **)&work->dead, work->deads, &work->dead_room, sizeof(int64_t))) return -1;
-            work->dead[work->deads++] = i;
-            continue;
-        }
-        if (offset < 0 || length < 0 || offset > data->len || length > data->len - offset) return -2 - i;
-        int32_t concerned;
-        in.end = base + offset + length;
-        int flaw = read_record(work, &in, base + offset, row, &concerned);
-        if (work->failed) return -1;
-        if (flaw == FINE) {
-            work->some_others |= work->others[row];
-            work->rows[row++] = i;
-        } else {
-            if (!more((void **)&work->bad, work->bads, &work->bad_room, sizeof(Bad))) return -1;
-            work->bad[work->bads++] = (Bad){i, concerned, (uint8_t)flaw};
-        }
-    }
-    return row;
+static ALWAYS_INLINE int read_one(void *of, int64_t Py_UNUSED(index), const uint8_t *at, const uint8_t *end, int64_t row, int32_t *concerned) {
+    Work *work = of;
+    Bounds in = {end, work->limit};
+    int flaw = read_record(work, &in, at, row, concerned);
+    if (work->failed) return -1;
+    if (flaw == FINE) work->some_others |= work->others[row];
+    return flaw;
 }
 
 /* --------------------------------------------------------------------------------------------------------- results */
 
-/* Offsets and bytes of a column of text from where they lie. 0, or -1 with an exception. */
-static int gather_text(Out *out, int64_t rows) {
-    int64_t total = 0;
-    for (int64_t i = 0; i < rows; i++) total += out->spans[i].length < 0 ? -out->spans[i].length : out->spans[i].length;
-    if (total > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "more than 2 GiB of text in one column");
-        return -1;
-    }
-    out->offsets = PyBytes_FromStringAndSize(NULL, (rows + 1) * 4);
-    out->data_bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
-    if (out->offsets == NULL || out->data_bytes == NULL) return -1;
-    uint8_t *begin = (uint8_t *)PyBytes_AS_STRING(out->data_bytes), *to = begin, *ends = (uint8_t *)PyBytes_AS_STRING(out->offsets);
-    memset(ends, 0, 4);
-    Py_BEGIN_ALLOW_THREADS
-    for (int64_t i = 0; i < rows; i++) {
-        const uint8_t *at = out->spans[i].at;
-        int64_t length = out->spans[i].length;
-        if (length < 0) {
-            to = unescape(at, at - length, to);
-        } else {
-            memcpy(to, at, (size_t)length);
-            to += length;
-        }
-        int32_t end = (int32_t)(to - begin);
-        memcpy(ends + (i + 1) * 4, &end, 4);
-    }
-    Py_END_ALLOW_THREADS
-    return to - begin == total ? 0 : _PyBytes_Resize(&out->data_bytes, to - begin);
-}
-
-static void cut_bits(uint8_t *bits, int64_t rows) {
-    if (rows & 7) bits[rows >> 3] &= (uint8_t)((1u << (rows & 7)) - 1);
-}
-
-/* (data, offsets or None, validity or None, nulls) of a column, or NULL. */
-static PyObject *column_made(Out *out, int kind, int64_t rows, int64_t count) {
-    if (kind == TEXT) {
-        if (gather_text(out, rows) < 0) return NULL;
-    } else if (rows < count) {
-        if (_PyBytes_Resize(&out->data_bytes, kind == BOOL ? (rows + 7) / 8 : rows * 8) < 0) return NULL;
-    }
-    if (kind == BOOL) cut_bits((uint8_t *)PyBytes_AS_STRING(out->data_bytes), rows);
-    if (out->nulls) {
-        if (rows < count && _PyBytes_Resize(&out->validity_bytes, (rows + 7) / 8) < 0) return NULL;
-        cut_bits((uint8_t *)PyBytes_AS_STRING(out->validity_bytes), rows);
-    }
-    return Py_BuildValue("OOOL", out->data_bytes, out->offsets ? out->offsets : Py_None,
-                         out->nulls ? out->validity_bytes : Py_None, (long long)out->nulls);
-}
-
-static PyObject *longs_made(const int64_t *from, int64_t count) {
-    return PyBytes_FromStringAndSize((const char *)from, (Py_ssize_t)count * 8);
-}
-
 /* (rows, [column], [(index, flaw, column)], [tombstone], indexes or None, offsets or None, lengths or None, others or None) */
-static PyObject *results(Work *work, int64_t rows, int64_t count, const void *offsets, const void *lengths) {
-    Plan *plan = work->plan;
-    PyObject *columns = PyList_New(plan->columns), *bad = PyList_New((Py_ssize_t)work->bads);
-    PyObject *dead = PyList_New((Py_ssize_t)work->deads), *indexes = NULL, *starts = NULL, *sizes = NULL, *others = NULL, *out = NULL;
-    if (columns == NULL || bad == NULL || dead == NULL) goto done;
-    for (int32_t i = 0; i < plan->columns; i++) {
-        PyObject *one = column_made(&work->out[i], plan->declared[i].kind, rows, count);
-        if (one == NULL) goto done;
-        PyList_SET_ITEM(columns, i, one);
-    }
-    for (int64_t i = 0; i < work->bads; i++) {
-        const Bad *one = &work->bad[i];
-        PyObject *made = Py_BuildValue("Lii", (long long)one->index, (int)one->flaw, (int)one->column);
-        if (made == NULL) goto done;
-        PyList_SET_ITEM(bad, (Py_ssize_t)i, made);
-    }
-    for (int64_t i = 0; i < work->deads; i++) {
-        PyObject *made = PyLong_FromLongLong(work->dead[i]);
-        if (made == NULL) goto done;
-        PyList_SET_ITEM(dead, (Py_ssize_t)i, made);
-    }
-    if (rows < count) {
-        indexes = longs_made(work->rows, rows);
+static PyObject *results(Work *work, int64_t rows, const Lying *lying) {
+    Found *found = &work->found;
+    PyObject *columns = columns_made(found, rows, unescape), *bad = NULL, *dead = NULL;
+    PyObject *indexes = NULL, *starts = NULL, *sizes = NULL, *others = NULL, *out = NULL;
+    if (columns == NULL || (bad = bad_made(found)) == NULL || (dead = dead_made(found)) == NULL) goto done;
+    if (rows < lying->count) {
+        indexes = longs_made(found->rows, rows);
         starts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)rows * 8);
         sizes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)rows * 8);
         if (indexes == NULL || starts == NULL || sizes == NULL) goto done;
         for (int64_t i = 0; i < rows; i++) {
-            memcpy(PyBytes_AS_STRING(starts) + i * 8, (const char *)offsets + work->rows[i] * 8, 8);
-            memcpy(PyBytes_AS_STRING(sizes) + i * 8, (const char *)lengths + work->rows[i] * 8, 8);
+            memcpy(PyBytes_AS_STRING(starts) + i * 8, (const char *)lying->offsets.buf + found->rows[i] * 8, 8);
+            memcpy(PyBytes_AS_STRING(sizes) + i * 8, (const char *)lying->lengths.buf + found->rows[i] * 8, 8);
         }
     }
     if (work->some_others) {
@@ -528,7 +498,30 @@ static void free_plan(Plan *plan) {
 
 static void plan_dies(PyObject *capsule) { free_plan(PyCapsule_GetPointer(capsule, PLAN)); }
 
-/* decoder([(name as bytes, number of the kind, optional)]) -> what `decode` needs. What makes no column comes last. */
+/* What of nested objects is known when all of them are declared. 0, or -1 if they do not fit together. */
+static int settle_objects(Plan *plan) {
+    for (int32_t i = 0; i < plan->names; i++) {
+        Declared *one = &plan->declared[i];
+        if (one->level < 0 || one->level > plan->objects || (one->level > 0 && !is_column(one->kind) && one->kind != OBJECT)) return -1;
+        if (one->kind == OBJECT) {
+            /* outer ones come first, so that no object lies in itself */
+            if (i != object_at(plan, one->number) || one->level >= one->number) return -1;
+        } else if (one->number != 0) {
+            if (one->number != one->level || one->kind != BOOL || plan->declared[object_at(plan, one->number)].there >= 0) return -1;
+            plan->declared[object_at(plan, one->number)].there = i;
+        }
+    }
+    for (int32_t i = 0; i < plan->columns; i++) {
+        plan->declared[i].nullable = plan->declared[i].optional;
+        for (int32_t level = plan->declared[i].level; level > 0; level = plan->declared[object_at(plan, level)].level)
+            plan->declared[i].nullable |= plan->declared[object_at(plan, level)].optional;
+    }
+    return 0;
+}
+
+/* decoder([(name as bytes, number of the kind, optional, number of the object that it lies in, of an object: its own number)]) -> what
+ * `decode` needs. What makes no column comes last, objects first. A boolean column that has a number, too, says whether that object is
+ * there, and has no name. */
 static PyObject *json_decoder(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *columns;
     if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &columns)) return NULL;
@@ -547,12 +540,17 @@ static PyObject *json_decoder(PyObject *Py_UNUSED(self), PyObject *args) {
     for (int32_t i = 0; i < (int32_t)count; i++) {
         const char *name;
         Py_ssize_t length;
-        int kind, optional;
+        int kind, optional, level = 0, number = 0;
         PyObject *one = PyList_GET_ITEM(columns, i);
-        if (!PyTuple_Check(one) || !PyArg_ParseTuple(one, "y#ip", &name, &length, &kind, &optional)) goto failed;
-        if (kind < INT64 || kind > WATCHED || (kind <= TEXT && plan->columns < i)) goto failed;
-        plan->columns += kind <= TEXT;
+        if (!PyTuple_Check(one) || !PyArg_ParseTuple(one, "y#ip|ii", &name, &length, &kind, &optional, &level, &number)) goto failed;
+        if (kind < INT64 || (kind > WATCHED && kind != OBJECT && kind != JSON) || (is_column(kind) && plan->columns < i)) goto failed;
+        if (kind == OBJECT && plan->columns + plan->objects < i) goto failed;
+        plan->columns += is_column(kind);
+        plan->objects += kind == OBJECT;
         Declared *made = &plan->declared[i];
+        made->level = level;
+        made->number = number;
+        made->there = -1;
         made->name = PyMem_RawMalloc((size_t)length + 1);
         if (made->name == NULL) {
             PyErr_NoMemory();
@@ -562,11 +560,13 @@ static PyObject *json_decoder(PyObject *Py_UNUSED(self), PyObject *args) {
         made->length = length;
         made->kind = (uint8_t)kind;
         made->optional = (uint8_t)optional;
+        if (length > plan->longest) plan->longest = length;
+        if (kind != OBJECT && number != 0) continue;
         int hash = hash_of((const uint8_t *)name, length);
         made->next = plan->first[hash];
         plan->first[hash] = i;
-        if (length > plan->longest) plan->longest = length;
     }
+    if (settle_objects(plan) < 0) goto failed;
     PyObject *capsule = PyCapsule_New(plan, PLAN, plan_dies);
     if (capsule != NULL) return capsule;
 failed:
@@ -576,93 +576,58 @@ failed:
 }
 
 static void free_work(Work *work) {
-    for (int32_t i = 0; work->out != NULL && i < work->plan->columns; i++) {
-        Py_XDECREF(work->out[i].data_bytes);
-        Py_XDECREF(work->out[i].offsets);
-        Py_XDECREF(work->out[i].validity_bytes);
-        PyMem_RawFree(work->out[i].spans);
-    }
-    PyMem_RawFree(work->out);
+    free_found(&work->found);
     PyMem_RawFree(work->state);
+    PyMem_RawFree(work->odd);
     PyMem_RawFree(work->key);
-    PyMem_RawFree(work->rows);
     PyMem_RawFree(work->others);
-    PyMem_RawFree(work->bad);
-    PyMem_RawFree(work->dead);
     PyMem_RawFree(work->plan);
 }
 
-/* Room for `count` rows of every column. 0, or -1 without an exception. */
+/* Room for `count` rows of every column. 0, or -1 with or without an exception. */
 static int start_work(Work *work, const Plan *plan, int64_t count) {
     work->plan = PyMem_RawMalloc(sizeof(Plan));
     if (work->plan == NULL) return -1;
     *work->plan = *plan;
-    work->out = PyMem_RawCalloc((size_t)plan->columns + 1, sizeof(Out));
-    work->state = PyMem_RawMalloc((size_t)plan->columns + 1);
+    if (start_found(&work->found, plan->columns, count) < 0) return -1;
+    work->state = PyMem_RawMalloc((size_t)(plan->columns + plan->objects) + 1);
+    work->odd = PyMem_RawMalloc((size_t)plan->objects + 1);
     work->key = PyMem_RawMalloc((size_t)plan->longest * 6 + 1);
-    work->rows = PyMem_RawMalloc((size_t)count * 8 + 8);
     work->others = PyMem_RawMalloc((size_t)count + 1);
-    if (!work->out || !work->state || !work->key || !work->rows || !work->others) return -1;
-    for (int32_t i = 0; i < plan->columns; i++) {
-        Out *out = &work->out[i];
-        if (plan->declared[i].kind == TEXT) {
-            out->spans = PyMem_RawMalloc((size_t)count * sizeof(Span) + 1);
-            if (out->spans == NULL) return -1;
-        } else {
-            Py_ssize_t size = plan->declared[i].kind == BOOL ? (Py_ssize_t)(count + 7) / 8 : (Py_ssize_t)count * 8;
-            out->data_bytes = PyBytes_FromStringAndSize(NULL, size);
-            if (out->data_bytes == NULL) return -1;
-            out->data = (uint8_t *)PyBytes_AS_STRING(out->data_bytes);
-            if (plan->declared[i].kind == BOOL) memset(out->data, 0, (size_t)size);
-        }
-        if (plan->declared[i].optional) {
-            out->validity_bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count + 7) / 8);
-            if (out->validity_bytes == NULL) return -1;
-            out->validity = (uint8_t *)PyBytes_AS_STRING(out->validity_bytes);
-            memset(out->validity, 0xFF, (size_t)(count + 7) / 8);
-        }
-    }
+    if (!work->state || !work->odd || !work->key || !work->others) return -1;
+    for (int32_t i = 0; i < plan->columns; i++)
+        if (start_column(&work->found.out[i], plan->declared[i].kind, plan->declared[i].nullable, 0, count) < 0) return -1;
     return 0;
 }
 
 /* decode(decoder, buffer, offsets, lengths) -> see `results` */
 static PyObject *json_decode(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *capsule, *out = NULL;
-    Py_buffer data, offsets, lengths;
-    if (!PyArg_ParseTuple(args, "Oy*y*y*", &capsule, &data, &offsets, &lengths)) return NULL;
+    Lying lying;
+    if (!PyArg_ParseTuple(args, "Oy*y*y*", &capsule, &lying.data, &lying.offsets, &lying.lengths)) return NULL;
     Work work;
     memset(&work, 0, sizeof work);
     Plan *plan = PyCapsule_GetPointer(capsule, PLAN);
-    if (plan == NULL) goto done;
-    int64_t count = offsets.len / 8;
-    if (offsets.len % 8 || lengths.len != offsets.len) {
-        PyErr_Format(PyExc_ValueError, "%zd offsets and %zd lengths", offsets.len / 8, lengths.len / 8);
-        goto done;
-    }
-    if (count > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "more than 2**31 records at once");
-        goto done;
-    }
-    if (start_work(&work, plan, count) < 0) {
+    if (plan == NULL || lying_of(&lying) < 0) goto done;
+    if (start_work(&work, plan, lying.count) < 0) {
         if (!PyErr_Occurred()) PyErr_NoMemory();
         goto done;
     }
+    work.limit = (const uint8_t *)lying.data.buf + lying.data.len;
     work.released = PyEval_SaveThread();
-    int64_t rows = read_records(&work, &data, offsets.buf, lengths.buf, count);
+    int64_t rows = read_each(&work.found, &lying, &work, read_one);
     PyEval_RestoreThread(work.released);
     if (rows >= 0) {
         memcpy(&plan->seen, &work.plan->seen, sizeof plan->seen);
-        out = results(&work, rows, count, offsets.buf, lengths.buf);
-    } else if (rows < -1) {
-        PyErr_Format(PyExc_ValueError, "record %lld lies outside of the buffer", (long long)(-2 - rows));
-    } else if (!PyErr_Occurred()) {
-        PyErr_NoMemory();
+        out = results(&work, rows, &lying);
+    } else {
+        out = refused(rows, "lies outside of the buffer");
     }
 done:
     if (work.plan != NULL) free_work(&work);
-    PyBuffer_Release(&data);
-    PyBuffer_Release(&offsets);
-    PyBuffer_Release(&lengths);
+    PyBuffer_Release(&lying.data);
+    PyBuffer_Release(&lying.offsets);
+    PyBuffer_Release(&lying.lengths);
     return out;
 }
 

@@ -199,10 +199,23 @@ static uint8_t *pack_value(uint8_t *to, const VectorView *view, int64_t row, int
     return to;
 }
 
+/* JSON of a row, which is null where it has no length. As `put_member`. */
+static int put_json(Text *text, const VectorView *view, const Member *member, int64_t row) {
+    int64_t start = long_at(view->offsets.buf, row), size = long_at(view->validity.buf, row);
+    if (text->packed || start < 0 || size < 0 || start > view->data.len || size > view->data.len - start) return -1;
+    if (!room_for(text, member->length + size + 34)) return 0; /* and the last brace */
+    memcpy(text->at, member->prefix, (size_t)member->length);
+    text->at += member->length;
+    memcpy(text->at, size ? (const char *)view->data.buf + start : "null", (size_t)(size ? size : 4));
+    text->at += size ? size : 4;
+    return 1;
+}
+
 /* A column's value of a row with what stands before it. 0: no room, or -1: its offsets make no sense. */
 static inline int put_member(Text *text, const VectorView *view, const Member *member, int comma, int64_t row) {
     const uint8_t *at = NULL;
     int64_t length = 0;
+    if (view->kind == JSON) return comma ? put_json(text, view, member, row) : -1;
     int kind = kind_at(view, row), valid = is_valid(view, row);
     if (kind == TEXT && valid && !text_at(view, row, &at, &length)) return -1;
     if (!room_for(text, member->length + 6 * length + 34)) return 0;
@@ -354,7 +367,7 @@ static int prepare(Job *job, PyObject *vectors, PyObject *full, PyObject *added,
     if (job->views == NULL) return PyErr_NoMemory() == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(vectors); i++) {
         job->columns = i + 1; /* also a view that fails is left */
-        if (vector_of(PyList_GET_ITEM(vectors, i), job->length, &job->views[i]) < 0) return -1;
+        if (written_vector_of(PyList_GET_ITEM(vectors, i), job->length, &job->views[i]) < 0) return -1;
     }
     job->fulls = PyList_GET_SIZE(full);
     job->addeds = PyList_GET_SIZE(added);

@@ -6,8 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* KNOWN, WATCHED: fields of a record that make no column. NUMBER: an int64 or a float64 a row, as `offsets` says with a tag of each row. */
-enum { INT64, FLOAT64, BOOL, TEXT, KNOWN, WATCHED, NUMBER };
+/* KNOWN, WATCHED, OBJECT: fields of a record that make no column. NUMBER: an int64 or a float64 a row, as `offsets` says with a tag of each
+ * row. JSON: text, or other bytes, that is written as it is, with where that of a row begins in `offsets` and its length in `validity`, each
+ * an int64. */
+enum { INT64, FLOAT64, BOOL, TEXT, KNOWN, WATCHED, NUMBER, OBJECT, JSON };
 enum { TAG_NULL, TAG_WHOLE, TAG_FRACTION }; /* the tags: null, an int64, a float64 */
 #define MOST_ROWS ((int64_t)1 << 40)          /* of a column: eight bytes of each stay far below 64 bits */
 
@@ -95,5 +97,21 @@ static inline int vector_of(PyObject *tuple, int64_t length, VectorView *view) {
         return -1;
     }
     return 0;
+}
+
+/* As `vector_of`, also of JSON. */
+static inline int written_vector_of(PyObject *tuple, int64_t length, VectorView *view) {
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != 4 || PyLong_AsLong(PyTuple_GET_ITEM(tuple, 0)) != JSON)
+        return PyErr_Occurred() ? -1 : vector_of(tuple, length, view);
+    memset(view, 0, sizeof *view);
+    view->kind = JSON;
+    if (view_of(PyTuple_GET_ITEM(tuple, 1), &view->data) < 0 || view_of(PyTuple_GET_ITEM(tuple, 2), &view->offsets) < 0 ||
+        view_of(PyTuple_GET_ITEM(tuple, 3), &view->validity) < 0)
+        return -1;
+    if (length >= 0 && length <= MOST_ROWS && view->data.obj != NULL && view->offsets.obj != NULL && view->validity.obj != NULL &&
+        view->offsets.len >= length * 8 && view->validity.len >= length * 8)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "a vector is shorter than it says");
+    return -1;
 }
 #endif

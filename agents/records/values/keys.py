@@ -25,6 +25,9 @@ from ....core.errors import DataError
 MARK = b"\xff"
 DEEPEST = 16
 """How deeply tuples may be nested."""
+OF_RECORDS = (
+    "a record is one as a named tuple, key_serde=hg.avro(MyNamedTuple), or .map(fn, with_record=True) sets another key"
+)
 LEAST, MOST = -(1 << 63), (1 << 64) - 1
 """The range of integers: 64 bits, signed or unsigned."""
 _BYTES, _TEXT, _TUPLE, _ZERO, _FALSE, _TRUE, _UUID = 0x01, 0x02, 0x05, 0x14, 0x26, 0x27, 0x30
@@ -85,9 +88,12 @@ def _packed(key: Any, depth: int) -> bytes:
     for base, plain in _PLAIN:  # an IntEnum, a NamedTuple …
         if isinstance(key, base):
             return _packed(plain(key), depth)
+    remedy = "keys are text, whole numbers of 64 bits, bytes, booleans, UUIDs, and tuples of them"
+    if kind is dict or any(hasattr(kind, one) for one in ("__dataclass_fields__", "__struct_fields__", "DESCRIPTOR")):
+        remedy = f"{remedy}; {OF_RECORDS}"
     raise KeyRefused(
         f"{'contains' if depth else 'is'} {'None' if key is None else kind.__name__}, which cannot be a key ({key!r:.60})",
-        remedy="keys are text, whole numbers of 64 bits, bytes, booleans, UUIDs, and tuples of them",
+        remedy=remedy,
     )
 
 

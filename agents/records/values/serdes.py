@@ -17,13 +17,15 @@ import importlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_origin, is_typeddict, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_origin, is_typeddict, overload
 
 import msgpack as _msgpack
 import orjson
 
+from ....core.columns.schema import ColumnSchema
 from ....core.errors import DataError, DeclarationError
 from ...cancellation import passes
 from . import keys
@@ -126,6 +128,24 @@ class Serde(Generic[T]):
     ) -> Sequence[bytes | None]:
         """The values or keys of records, with what `own_headers` say of them in front."""
         return data
+
+    reads_columns: ClassVar[bool] = False
+    """Whether there is a `column_reader`, though the bytes are no JSON."""
+
+    def column_reader(self, schema: ColumnSchema) -> Any:
+        """What decodes records into these columns, as `Decoder` does for JSON; and says `why(bad, data)` a record is bad."""
+        return None
+
+    def know(self) -> None:
+        """Raise `MustLearn` as long as something must be asked before it can write."""
+
+    def column_writer(self) -> Any:
+        """What encodes columns, though the bytes are no JSON: `encode(batch, schema, rows)`. None if rows must be made of them."""
+        return None
+
+    def lacking(self, schema: ColumnSchema) -> str | None:
+        """A field that its records must have and that is none of these columns; None if there is none, or that is not known yet."""
+        return None
 
     @property
     def within(self) -> Serde[T]:
@@ -265,8 +285,12 @@ def _json_of(value: Any) -> bytes:
     return bytes(memoryview(orjson.dumps(value, default=_json_part))) if encode is None else encode(value)
 
 
-def _json_part(value: Any) -> orjson.Fragment:
-    """A part of a value that orjson does not know: a Struct."""
+def _json_part(value: Any) -> Any:
+    """A part of a value that orjson does not know: a Struct, a named tuple, a Decimal or bytes, as typed rows and columns write them."""
+    if isinstance(value, tuple):  # as a key, a named tuple is a tuple, too
+        return tuple(cast("tuple[Any, ...]", value))
+    if isinstance(value, Decimal | bytes):
+        return orjson.Fragment(importlib.import_module("msgspec").json.encode(value))
     encode = _encoder_of(type(value))
     if encode is None:
         raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")

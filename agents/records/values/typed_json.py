@@ -91,7 +91,7 @@ def beyond(data: Sequence[bytes]) -> list[int]:
 def missing_nulls(kind: Any) -> dict[str, None]:
     """The fields of a type that are None where they are missing, by the names that they have when encoded. Fields with a default are not
     among them: msgspec knows what those are."""
-    return {f.column.name: None for f in plain_fields(kind) if f.column.optional and f.required}
+    return {f.column.name: None for f in plain_fields(kind, logical=True) if f.column.optional and f.required}
 
 
 def decoder_of(form: Any, kind: Any) -> Callable[[bytes], Any]:
@@ -120,7 +120,7 @@ def struct_of(library: Any, kind: Any, names: frozenset[str]) -> Any:
     found = {one.attribute: one for one in fields_alone(kind)}
     if not names <= found.keys():
         return None
-    optional = {one.attribute for one in plain_fields(kind) if one.column.optional}
+    optional = {one.attribute for one in plain_fields(kind, logical=True) if one.column.optional}
     fields = [
         (one.attribute, one.hint, *(one.default or ((None,) if one.attribute in optional else ())))
         for one in found.values()

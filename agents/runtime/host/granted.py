@@ -15,6 +15,7 @@ from ....core.orders import Abandon, Order, RunView, Start
 from ....core.task.plan import TaskPlan
 from ...port.outlasting import outlasted
 from ...port.port import Process
+from ..task.past import Past
 from ..task.task import TaskActor, TaskJob
 from ..writing.producers import Producers
 
@@ -41,12 +42,14 @@ class Granted:
         job: JobOfTasks,
         producers: Producers,
         make: Callable[[TaskPlan, Start], TaskActor],
+        past: Past,
     ) -> None:
         self.actors = actors
         self._process = process
         self._job = job
         self._producers = producers
         self._make = make
+        self._past = past
         self.waiting: dict[str, list[Order]] = {}
         """Tasks that are about to start, with the orders that have arrived since."""
 
@@ -79,6 +82,7 @@ class Granted:
         if self._called_off(order, said):
             await actor.mailbox.stop()
             return
+        self._leaves(order.task)
         self.actors[order.task] = actor
         actor.take_settings()  # they may have changed while the actor was made
         actor.feed(order)
@@ -97,8 +101,13 @@ class Granted:
 
     def gone(self, task: str) -> None:
         """A task has ended in this process."""
-        self.actors.pop(task, None)
         self._producers.gone(task)
+        self._leaves(task)
+
+    def _leaves(self, task: str) -> None:
+        actor = self.actors.pop(task, None)
+        if actor is not None and actor.site.pipeline is not None:
+            self._past.take(actor.site.pipeline)
 
     def again(self, start: Start, *orders: Order) -> None:
         """Restart a task that was stopped in this process, under the same grant and in the current run."""

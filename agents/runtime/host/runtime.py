@@ -2,6 +2,8 @@
 
     actors      the tasks that run, each under its grant
     granted     starts them, gives them their orders, and restarts them
+    followers   the logs of tasks that other workers run, and that may start here
+    copies      the tables of which this worker keeps one copy for all of its tasks
     producers   the producer of the current incarnation, its committer, and the buffers that tasks write to
     settings    the current settings
     targets     topics that are written to: their partition counts, and what they accept
@@ -32,8 +34,13 @@ from ...port.bounds import log_ends
 from ...port.outlasting import outlasted
 from ...port.port import Offsets, Port, Process
 from ...state.store import Disk
+from ...step_work import StepTotals
+from ..copies.copies import Copies
+from ..copies.copy import CopyDisk
 from ..reading.old_reads import OldReads
-from ..store.state import TaskStore
+from ..store.followers import Followers
+from ..store.state import TaskStore, tables_of
+from ..task.past import Past
 from ..task.solitude import Solitude
 from ..task.task import TaskActor
 from ..task.turns import LoopTurns
@@ -45,6 +52,10 @@ from .unreadable import Unreadable
 
 class TargetTopics(Learning, Protocol):
     """What is known about the topics that are written to."""
+
+    async def width(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if there is no such topic."""
+        ...
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
         """Raise if a stream between stages does not have as many partitions as the leader wrote."""
@@ -69,6 +80,10 @@ class RuntimeHost(Process, Protocol):
 
     def disk(self, task: str) -> Disk:
         """Where the store of a task lies."""
+        ...
+
+    def copy_disk(self, table: str) -> CopyDisk:
+        """Where the store of a table's copy lies."""
         ...
 
 
@@ -112,12 +127,37 @@ class Runtime:
         self.solitude = Solitude(port.clock)
         self.counters: dict[str, Counter[str]] = {}
         """By task; the counters outlive the task's actor."""
+        self.steps = StepTotals()
+        """What the steps of all tasks have taken."""
         self.actors: dict[str, TaskActor] = {}
         self.producers = Producers(self, self.actors, compression=compression)
         self.turns = LoopTurns(clocks, self.producers.hurried)
-        self.granted = Granted(
-            self.actors, process, job, self.producers, lambda plan, start: TaskActor(self, self.granted, plan, start)
+        self.followers = Followers(
+            port,
+            process,
+            process.disk,
+            declared.topics.log,
+            tables_of(declared),
+            ends=lambda at: outlasted(partial(log_ends, offsets, at)),
         )
+        self.copies = Copies(
+            self, declared, process.copy_disk, None if memory is None else memory.decoded, self._job_uuid
+        )
+        self.past = Past()
+        self.granted = Granted(
+            self.actors,
+            process,
+            job,
+            self.producers,
+            lambda plan, start: TaskActor(self, self.granted, plan, start),
+            self.past,
+        )
+
+    def goes_by(self, declared: Declared) -> None:
+        """Tasks that start from now on are of this declaration: that of before, and inputs that have joined the run."""
+        if declared is not self.declared:
+            self.declared = declared
+            self.old_reads.goes_by(declared.graph)
 
     async def check_streams(self, plan: TaskPlan) -> None:
         """Check that the streams between stages and those for other jobs have as many partitions as the leader wrote, before the task reads
@@ -127,20 +167,28 @@ class Runtime:
         }
         await outlasted(partial(self.targets.check_widths, widths))
 
+    async def width(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if there is no such topic."""
+        return await outlasted(partial(self.targets.width, topic))
+
+    def _job_uuid(self) -> str:
+        run = self.job.run_view()
+        return "" if run is None else run.job_uuid
+
     def open_state(self, task: str, log_partition: int) -> TaskStore:
         """The store and the tables of a task."""
-        run = self.job.run_view()
         topics = self.declared.topics
         return TaskStore(
             self.port,
             self.declared,
             task,
             StreamPartition(topics.log, log_partition),
-            job_uuid=run.job_uuid if run is not None else "",
+            job_uuid=self._job_uuid(),
             disk=self.process.disk(task),
             decoded=None if self.memory is None else self.memory.decoded,
             clock=lambda: self.port.clock.now().wall,
             ends=lambda at: outlasted(partial(log_ends, self.offsets, at)),
+            take=self.followers.take,
             log_limit=self.targets.limit(topics.log),
             unread=self.unreadable.passed,
         )

@@ -30,14 +30,18 @@ class OldReads:
         self._offsets = offsets
         self._kept_ms = kept_ms
         self._now_ms = now_ms
+        self.goes_by(graph)
+        self._named: set[str] = set()
+        self._begun: set[StreamPartition] = set()
+        """The partitions of which a chunk was read."""
+
+    def goes_by(self, graph: Graph) -> None:
+        """The job has these inputs now."""
         self._reached = {
             one.stream: sorted(graph.made_of(one.stream))
             for one in graph.inputs
             if not (one.bootstrap or one.producers)
         }
-        self._named: set[str] = set()
-        self._begun: set[StreamPartition] = set()
-        """The partitions of which a chunk was read."""
 
     def asks(self, positions: Mapping[StreamPartition, int]) -> bool:
         """Whether there is anything to ask the broker for."""

@@ -163,6 +163,103 @@ async def _write(store: Store, part: FoldedLog, before: int, behind: int, follow
     await asyncio.sleep(0)
 
 
+class Replay:
+    """Reads a task's log into a store, from `start` on, up to one end after another. See `restore` for what it promises."""
+
+    def __init__(
+        self,
+        port: Port,
+        at: StreamPartition,
+        store: Store,
+        start: int,
+        *,
+        name: str = "restore",
+        buffer_bytes: int = 16 << 20,
+        fetch_bytes: int = 4 << 20,
+        progress: Callable[[LogProgress], None] = lambda _: None,
+        unread: Callable[[int, int, str], None] = lambda count, offset, why: None,
+        raw: bool = True,
+    ) -> None:
+        """`unread` is called for records that are not entries of a task log: how many, the offset of the last, and the reason."""
+        self._port = port
+        self._at = at
+        self._store = store
+        self._progress = progress
+        self._unread = unread
+        self._began = port.clock.now().mono
+        self._written = start
+        self._intake = Intake(
+            port,
+            [PartitionSource(at, start, spanned=True)],
+            name=f"{name}-{at}",
+            buffer_bytes=buffer_bytes,
+            fetch_bytes=fetch_bytes,
+            max_wait_ms=100,
+            raw=raw,
+        )
+        self.position = start
+        self.records = 0
+        self.checkpoint = store.meta.checkpoint
+        # an interrupted restore has not reached the end: what the store held before is as old as it was
+        self._unsure = port.clock.now().wall if store.meta.position is None else store.meta.followed_until_ms
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Connect to the brokers."""
+        await self._intake.start(deadline_s=deadline_s)
+
+    async def stop(self) -> None:
+        """Stop reading. The store stays open."""
+        await self._intake.stop()
+
+    async def to(self, end: int, *, since_ms: int, deadline_s: float = 60.0) -> None:
+        """Read until the position reaches `end`, which was the end of the log at `since_ms`. `deadline_s` bounds the time without
+        progress."""
+        clock, intake, at = self._port.clock, self._intake, self._at
+        last = clock.now().mono
+        while self.position < end:
+            await intake.fill(LOOK_S)
+            head = intake.head(at)
+            if head.lost is not None:
+                raise head.lost
+            while (chunk := intake.take(at, PART_RECORDS, most_bytes=PART_BYTES)) is not None:
+                await self._take(chunk)
+            now = clock.now().mono
+            reached = intake.positions()[at]
+            if reached > self.position:
+                self.position, last = reached, now
+            blocked = self.position < end and intake.head(at).blocked
+            self._progress(LogProgress(self.position, end, self.records, now - self._began, blocked))
+            if now - last > deadline_s:
+                why = (
+                    "an open transaction blocks it" if blocked else head.degraded or "the broker sends no more records"
+                )
+                raise EnvironmentFault(
+                    f"the task log {at} cannot be read up to {end}, only to {self.position}: {why}",
+                    remedy="an open transaction ends with its timeout; otherwise check the brokers",
+                )
+        self._unsure = since_ms
+        await write_in_turn(self._store, {}, position=self.position, followed_until_ms=since_ms)
+
+    async def _take(self, chunk: Chunk) -> None:
+        part = folded(chunk, WRITE_ROWS)
+        if part.unread is not None:
+            self._unread(*part.unread)
+        self.records += len(chunk)
+        self.checkpoint = part.checkpoint or self.checkpoint
+        await _write(self._store, part, self._written, chunk.next_position, self._unsure)
+        self._written = chunk.next_position
+
+    @property
+    def followed_ms(self) -> int | None:
+        """When the store last was at the end of its log."""
+        return self._store.meta.followed_until_ms
+
+    @property
+    def result(self) -> RestoreResult:
+        """What was read so far."""
+        return RestoreResult(self.position, self.checkpoint, self.records, self._port.clock.now().mono - self._began)
+
+
 async def restore(
     port: Port,
     at: StreamPartition,
@@ -176,55 +273,14 @@ async def restore(
     raw: bool = True,
 ) -> RestoreResult:
     """Read the log from `start` until the position reaches `end`. `deadline_s` bounds the time without progress."""
-    clock = port.clock
-    began = last = clock.now().mono
-    followed = clock.now().wall
-    records, position, written = 0, start, start
-    checkpoint = store.meta.checkpoint
-    # an interrupted restore has not reached the end: what the store held before is as old as it was
-    unsure = followed if store.meta.position is None else store.meta.followed_until_ms
+    since_ms = port.clock.now().wall
     if start >= end:
-        await write_in_turn(store, {}, position=start, followed_until_ms=followed)
-        return RestoreResult(start, checkpoint, 0, 0.0)
-    intake = Intake(
-        port,
-        [PartitionSource(at, start, spanned=True)],
-        name=f"restore-{at}",
-        buffer_bytes=16 << 20,
-        fetch_bytes=4 << 20,
-        max_wait_ms=100,
-        raw=raw,
-    )
+        await write_in_turn(store, {}, position=start, followed_until_ms=since_ms)
+        return RestoreResult(start, store.meta.checkpoint, 0, 0.0)
+    replay = Replay(port, at, store, start, progress=progress, unread=unread, raw=raw)
     try:
-        await intake.start(deadline_s=deadline_s)
-        while position < end:
-            await intake.fill(LOOK_S)
-            head = intake.head(at)
-            if head.lost is not None:
-                raise head.lost
-            while (chunk := intake.take(at, PART_RECORDS, most_bytes=PART_BYTES)) is not None:
-                part = folded(chunk, WRITE_ROWS)
-                if part.unread is not None:
-                    unread(*part.unread)
-                records += len(chunk)
-                checkpoint = part.checkpoint or checkpoint
-                await _write(store, part, written, chunk.next_position, unsure)
-                written = chunk.next_position
-            now = clock.now().mono
-            reached = intake.positions()[at]
-            if reached > position:
-                position, last = reached, now
-            blocked = position < end and intake.head(at).blocked
-            progress(LogProgress(position, end, records, now - began, blocked))
-            if now - last > deadline_s:
-                why = (
-                    "an open transaction blocks it" if blocked else head.degraded or "the broker sends no more records"
-                )
-                raise EnvironmentFault(
-                    f"the task log {at} cannot be read up to {end}, only to {position}: {why}",
-                    remedy="an open transaction ends with its timeout; otherwise check the brokers",
-                )
+        await replay.start(deadline_s=deadline_s)
+        await replay.to(end, since_ms=since_ms, deadline_s=deadline_s)
     finally:
-        await intake.stop()
-    await write_in_turn(store, {}, position=position, followed_until_ms=followed)
-    return RestoreResult(position, checkpoint, records, clock.now().mono - began)
+        await replay.stop()
+    return replay.result

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,15 +26,29 @@ from ...state.cache_memory import CacheMemory
 from ...state.marks import Marks
 from ...state.opening import OWN, open_tables, unowned_text
 from ...state.store import Disk, Owner, Store, StoreBusy, StoreUnusable
-from ...state.table import NOTHING_EXPIRED, Expired
+from ...state.table import NOTHING_EXPIRED, Expired, Table
 from ...state.tables import TaskTables
 from ..writing.buffer import LogWrite
+from .followers import TakenStore
 from .log import LogProgress, log_write, restore
 
 log = Logger("headgate.state")
 LogEndsOf = Callable[[StreamPartition], Any]
+Take = Callable[[str], Awaitable[TakenStore | None]]
+"""Gives the open store of a task whose log was followed here."""
+
+
+async def _nothing(_: str) -> TakenStore | None:
+    return None
+
+
 ROW_OVERHEAD = 512
 """The bytes that a record of the task log takes beside its row's key and value, including the batch header and the table's name."""
+
+
+def tables_of(declared: Declared) -> tuple[str, ...]:
+    """The tables that the store of a task is opened with."""
+    return (*(spec.name for spec in declared.tables()), *OWN)  # the first ones get filters, as far as there is memory
 
 
 class TaskStore:
@@ -52,6 +66,7 @@ class TaskStore:
         decoded: CacheMemory | None,
         clock: Callable[[], int],
         ends: LogEndsOf,
+        take: Take = _nothing,
         log_limit: int | None = None,
         unread: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
@@ -64,20 +79,26 @@ class TaskStore:
         self._decoded = decoded
         self.clock = clock
         self.ends = ends
+        self._take = take
         self.log_limit = log_limit
         """max.message.bytes of the task log."""
         self.unread = unread
         """Called for records of the log that cannot be read, with topic, partition, offset, reason and count."""
         self.store: Store | None = None
         self.tables: TaskTables | None = None
+        self.views: Mapping[str, Table[Any, Any]] = {}
+        """What the task reads of tables of which its worker keeps one copy, by name."""
         self.unowned: Mapping[str, str] = {}
         """Tables that the code no longer declares, each with what it may have been."""
         self.progress: LogProgress | None = None
         self.replayed = 0
+        self.prepared = False
+        """Whether the store was followed here before the task was granted."""
         self._checkpoints: list[bytes] = []
         self._opening: asyncio.Task[Store] | None = None
         self._restoring: asyncio.Task[Any] | None = None
         self._wiping: asyncio.Task[None] | None = None
+        self._writing_out: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self) -> t.StoreOpened | t.StoreBroken:
@@ -91,15 +112,21 @@ class TaskStore:
 
     async def _opened(self) -> Store:
         """Open the store in a thread. A thread cannot be cancelled: `close` waits for it, and closes the store that it opened."""
-        work = self.port.in_thread(
-            partial(self._disk.open, self.owner, (*OWN, *(spec.name for spec in self.declared.tables())))
-        )
-        self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
+        self._opening = asyncio.get_running_loop().create_task(self._followed_or_opened(), name=f"{self.task}: open")
         found = await asyncio.shield(self._opening)
         if self._closing is not None:
             raise CalledOff(f"opening the store of {self.task}")
         self._opening = None
         return found
+
+    async def _followed_or_opened(self) -> Store:
+        taken = await self._take(self.task)
+        if taken is not None and taken.store.meta.owner == self.owner:
+            self._disk, self.prepared = taken.disk, True
+            return taken.store
+        if taken is not None:
+            await self.port.in_thread(taken.store.close)
+        return await self.port.in_thread(partial(self._disk.open, self.owner, tables_of(self.declared)))
 
     async def marks(self, grant: int) -> Marks:
         """Where the letters of this task are marked while they run."""
@@ -190,6 +217,8 @@ class TaskStore:
 
     def table(self, name: str) -> Any:
         """A table by name."""
+        if name in self.views:
+            return self.views[name]
         assert self.tables is not None, "tables exist once the task is restored"
         return self.tables.table(name)
 
@@ -197,11 +226,15 @@ class TaskStore:
         """The letter is complete: keep its changes."""
         if self.tables is not None:
             self.tables.complete()
+        for view in self.views.values():
+            view.complete()
 
     def drop(self) -> None:
         """The letter failed: discard its changes."""
         if self.tables is not None:
             self.tables.drop()
+        for view in self.views.values():
+            view.drop()
 
     def suspend(self) -> Any:
         """Set the current chunk's changes aside while a transaction is sealed."""
@@ -252,6 +285,19 @@ class TaskStore:
             with contextlib.suppress(StoreBusy):  # the next refresh will do
                 self.store.write({}, followed_until_ms=self.clock())
 
+    async def write_out(self) -> None:
+        """The task will be released soon: write out what its store holds in memory. This runs in a thread: `close` waits for it."""
+        if self.store is None or self.tables is None or self._writing_out is not None or self._closing is not None:
+            return
+        self._writing_out = asyncio.get_running_loop().create_task(
+            self._flushed(self.store), name=f"{self.task}: flush"
+        )
+        await asyncio.shield(self._writing_out)
+        self._writing_out = None
+
+    async def _flushed(self, store: Store) -> None:
+        await self.port.in_thread(store.flush)
+
     async def close(self) -> None:
         """Close the store; it stays on disk. An open, wipe or restore that is still running ends first.
 
@@ -265,8 +311,13 @@ class TaskStore:
         tables, self.tables = self.tables, None
         if tables is not None:
             tables.close()
+        views, self.views = self.views, {}
+        for view in views.values():
+            view.close()
         if self._wiping is not None:
             await asyncio.wait([self._wiping])
+        if self._writing_out is not None:
+            await asyncio.wait([self._writing_out])
         if self._restoring is not None:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])

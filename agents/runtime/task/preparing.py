@@ -9,17 +9,23 @@ from typing import Any, Protocol
 
 from ....core.task import protocol as t
 from ....core.task.plan import TaskPlan
+from ...cancellation import CalledOff
 from ...job.derive.declaration import Declared
+from ...live_settings import batch_limits
 from ...operators.pipeline.pipeline import Pipeline
 from ...operators.source.key_test import KeyTest
 from ...port.bounds import resolved
 from ...port.outlasting import outlasted
 from ...port.port import Offsets
 from ...records.limits import LIMIT
+from ...step_work import StepTotals
+from ..copies.copies import Copies
+from ..copies.copy import CopyStopped
 from ..writing.buffer import TaskBuffer
 from .contribution import Transactions
 from .site import Site
 from .suspicion import Suspicion
+from .turns import LoopTurns
 
 
 class PreparingNeeds(Protocol):
@@ -29,6 +35,9 @@ class PreparingNeeds(Protocol):
     offsets: Offsets
     spark: Any
     sinks: Any
+    steps: StepTotals
+    turns: LoopTurns
+    copies: Copies
 
     @property
     def producers(self) -> Transactions: ...
@@ -38,8 +47,16 @@ class PreparingNeeds(Protocol):
 class Preparing:
     """Carries out the machine's instructions for the store before the first letter. Each of these runs beside the actor."""
 
-    def __init__(self, site: Site, needs: PreparingNeeds, suspicion: Suspicion, poke: Callable[[], None]) -> None:
-        """Operators call `poke` when they may have work due."""
+    def __init__(
+        self,
+        site: Site,
+        needs: PreparingNeeds,
+        suspicion: Suspicion,
+        poke: Callable[[], None],
+        lost: Callable[[Exception], None],
+    ) -> None:
+        """Operators call `poke` when they may have work due. `lost` is called when a copy of a table is not there any more."""
+        self._lost = lost
         self._site = site
         self._needs = needs
         self._suspicion = suspicion
@@ -50,6 +67,7 @@ class Preparing:
     async def open(self, _: t.OpenStore) -> None:
         """Open the store that is on disk."""
         site = self._site
+        await self._needs.copies.start()
         opened = await site.state.open()
         self._suspicion.remember(await site.state.marks(site.grant))
         site.feed(opened)
@@ -69,6 +87,8 @@ class Preparing:
         site, machine = self._site, self._site.machine
         await self._needs.check_streams(site.plan)
         restored = await site.state.restore(order, site.feed)
+        site.log.info("state is restored", records=site.state.replayed, prepared=site.state.prepared)
+        await self._copies()
         before = restored.checkpoint
         if before is not None and before.run != machine.run.run_id:
             # durable with the first commit of the run, before anything is read
@@ -76,6 +96,24 @@ class Preparing:
         site.pipeline = pipeline = assembled(site, self._needs, self._buffer, self._poke)
         site.feed(replace(restored, owed=pipeline.owed()))
         pipeline.knows(machine.step_times)
+
+    async def _copies(self) -> None:
+        """Wait until the worker's copies of tables are ready, and read them from then on: there is nothing in between."""
+        copies, site = self._needs.copies, self._site
+        if not copies.any:
+            return
+        if waits := copies.waits:
+            site.log.info("a task waits for a copy of a table", why=waits)
+        site.waits = lambda: copies.waits
+        try:
+            await copies.ready()
+        except CopyStopped as error:
+            self._lost(error)
+            raise CalledOff(f"restoring {site.name}") from error
+        finally:
+            site.waits = str
+        copies.joins(site.name, self._lost)
+        site.state.views = copies.views(site.wall_ms)
 
     async def resolve(self, order: t.ResolveOffsets) -> None:
         """Ask the broker which offsets the bounds stand for."""
@@ -101,11 +139,14 @@ def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Calla
         patience=site.patience,
     )
     made.meter = site.meter
+    if (clocks := needs.turns.clocks) is not None:
+        made.measure(needs.steps, clocks.wall_ns)
     made.keys = KeyTest(needs.declared, name, site.plan.inputs, site.count)
     made.spark, made.sinks = needs.spark, needs.sinks
-    made.under = state.owner.job_uuid, site.grant
+    made.runs_under(state.owner.job_uuid, site.grant)
     made.spark_in_flight = settings.value("spark.in-flight")
     made.gather_max_bytes = settings.value("gather.max-bytes")
+    made.batch_limits = batch_limits(settings)
     made.batch_max_bytes = settings.value(LIMIT)
     made.spark_timeout_s = settings.seconds("spark.batch-timeout")
     made.topic_id = site.topic_of

@@ -59,6 +59,8 @@ class Site:
         """What it reports of itself, for its status."""
         self.meter = meter
         """For how long the current letter has held the loop."""
+        self.waits: Callable[[], str] = str
+        """What it waits for before it is restored, besides its log; empty for nothing."""
         self.pipeline: Pipeline | None = None
         """None until the task is restored."""
         self.idle = asyncio.Event()

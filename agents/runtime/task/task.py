@@ -29,6 +29,7 @@ from ....core.task.phase import TaskMode
 from ....core.task.plan import TaskPlan
 from ...job.derive.plans import task_settings
 from ...learning import LateTopics
+from ...live_settings import batch_limits
 from ...measured import Meter
 from ...port.alarm import Alarm
 from ..writing.buffer import LogWrite
@@ -99,7 +100,7 @@ class TaskActor:
             self._started_again,
         )
         self.mailbox = self.under_way.mailbox
-        self.preparing = Preparing(site, needs, self.suspicion, self.due.watch)
+        self.preparing = Preparing(site, needs, self.suspicion, self.due.watch, self.failures.broken)
         self.reading = Reading(site, needs, self.background, self.under_way.take)
         self.ends = TaskEnd(site.log, lambda: site.settings.seconds("release.timeout") / 3)
         self.ended = asyncio.Event()
@@ -109,6 +110,7 @@ class TaskActor:
         self._job = needs.job
         self._process = needs.process
         self._starts = starts
+        self._copies = needs.copies
         self._silent = needs.port.silent
         self._start = start
         self._phase = self.machine.phase
@@ -176,8 +178,21 @@ class TaskActor:
             self.due.watch()  # something may wait until the tables are read
             if phase == TaskState.DRAINING:
                 self.site.patience.drains()
+            if phase in (TaskState.DRAINED, TaskState.ENDED):
+                self._tell_parked()
         self._alarm.see()
         self.reading.decided()
+
+    def _tell_parked(self) -> None:
+        """The task has come to its end: what has failed in its last try, too, waits for the next run."""
+        parked = None if self.site.pipeline is None else self.site.pipeline.parked
+        if parked is not None and parked.total:
+            self.site.log.warning(
+                "records stay parked",
+                records=parked.total,
+                keys=parked.keys,
+                until="the next run; see `headgate parked`",
+            )
 
     # --------------------------------------------------------------------------------------------- what the committer asks
 
@@ -243,7 +258,8 @@ class TaskActor:
         self.site.patience.look()
         self.reading.take_settings()
         if self.site.pipeline is not None:
-            self.site.pipeline.fly(settings.value("spark.in-flight"), settings.value("gather.max-bytes"))
+            in_flight, gathered = settings.value("spark.in-flight"), settings.value("gather.max-bytes")
+            self.site.pipeline.fly(in_flight, gathered, batch_limits(settings))
 
     def _seek(self, order: t.SeekConsumer) -> None:
         self.reading.seek(order)
@@ -294,6 +310,7 @@ class TaskActor:
 
     async def _end(self) -> None:
         self.background.cancel()
+        self._copies.leaves(self.name)
         try:
             await self._shut_down()
         finally:

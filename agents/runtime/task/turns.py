@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable
 
 from ....core.turns import QUIET_NS, TURN_NS, LetterCosts
+from ...durations import Durations
 from ...measured import Clocks
 
 SPARE = 8
@@ -67,6 +68,8 @@ class LoopTurns:
         self.patient = clocks is not None
         """Whether a task with little work and a backlog waits for a later commit. In virtual time all work is little."""
         self._hurried = hurried
+        self.chunks = Durations()
+        """For how long chunks have held the loop."""
         self._costs: dict[str, LetterCosts] = {}
         """By stream."""
         self._asked: dict[Share, None] = {}
@@ -97,6 +100,7 @@ class LoopTurns:
     def learn(self, stream: str, rows: int, ns: int) -> None:
         """A letter of a stream had so many rows, and held the loop for so long."""
         self._costs[stream] = self._costs.get(stream, _UNKNOWN).after(rows, ns)
+        self.chunks.add(ns / 1e9)
 
     def expected_ns(self, stream: str, rows: int) -> int:
         """For how long a letter will hold the loop."""

@@ -14,10 +14,12 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ....core.names import StreamPartition
+from ....core.orders import UNPARK
 from ....core.progress.frames import MAX_TIME
 from ....core.task import protocol as t
 from ....core.turns import TURN_NS
 from ...cancellation import CalledOff, answered
+from ...job.types.parking import shown_bytes
 from ...learning import LateTopics, MustLearn, NotYet
 from ...operators.failures.parked import ParkedChunk
 from ...operators.pipeline.pipeline import Pipeline
@@ -215,7 +217,18 @@ class UnderWay:
         elif more is not None and (wants := self._contribution.complete()) is not None:
             commit, ends = wants
             owed, seen = self._pipeline.owed(), self._pipeline.seen()
-            self._end(t.StepDone(letter.step.letter, more, commit=commit, ends=ends, owed=owed, seen=seen))
+            refused = self._unparked() if letter.step.kind == UNPARK else ""
+            self._end(t.StepDone(letter.step.letter, more, commit, ends, owed, seen, refused))
+
+    def _unparked(self) -> str:
+        """An operator's order about parked records is carried out. Returns why it has changed nothing, if so."""
+        parked = self._pipeline.parked
+        for row in parked.left_out:
+            at = f"{row.stream}[{row.partition}]"
+            self._site.log.warning(
+                "parked record is skipped", at=at, offset=row.offset, row=row.row, key=shown_bytes(row.key), why=row.why
+            )
+        return parked.refusal
 
     async def _stepped(self, letter: StepLetter) -> bool | Failed:
         """Run a step. Returns whether there is more of it to run, or why it failed."""

@@ -20,6 +20,7 @@ from ....core.task.committer import commit_protocol as e
 from ....core.task.committer.commit import Committer, CommitterState
 from ....core.task.protocol import ApplyFailed
 from ...cancellation import said
+from ...durations import Durations
 from ...logger import Logger
 from ...port.alarm import Alarm
 from ...port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, Spoiled, TargetFailed
@@ -103,8 +104,11 @@ class Committing:
         interval_s: float,
         timeout_s: float,
         direct: Outbox | None = None,
+        took: Durations | None = None,
     ) -> None:
+        """`took`: how long transactions have taken; it outlives the incarnation."""
         self.host = host
+        self._took = took or Durations()
         self.incarnation = incarnation
         self.outbox = outbox
         self.direct = direct
@@ -283,6 +287,8 @@ class Committing:
     def _committed(self, txn: int) -> None:
         self.commits += 1
         self._done_s = self.host.port.clock.now().mono
+        if self._begun_s is not None:
+            self._took.add(self._done_s - self._begun_s)
         self.feed(e.Committed(txn))
 
     def _reached(self, positions: Mapping[StreamPartition, int], task: str, at: StreamPartition) -> int:

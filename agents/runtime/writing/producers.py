@@ -16,6 +16,7 @@ from ....core.coordination.member import protocol as mw
 from ....core.names import StreamPartition
 from ....core.task import protocol as t
 from ....core.task.committer import commit_protocol as ce
+from ...durations import Durations
 from ...job.derive.declaration import Declared
 from ...live_settings import Settings
 from ...logger import Logger
@@ -84,6 +85,8 @@ class Producers:
         self._compression = compression
         self.port = needs.port
         self.committing: Committing | None = None
+        self.commits = Durations()
+        """How long the transactions of all incarnations have taken."""
         self.outbox: Outbox | None = None
         self.direct: Outbox | None = None
         self.incarnation = ""
@@ -117,6 +120,7 @@ class Producers:
             interval_s=settings.seconds("commit.interval"),
             timeout_s=settings.seconds("transaction.timeout"),
             direct=direct,
+            took=self.commits,
         )
         for producer in (outbox, direct):
             if producer is not None:

@@ -35,6 +35,8 @@ AWAY_S = 5.0
 """The coordinator stream is fetched at least twice a second: without an answer for this long, its broker counts as silent."""
 COMMIT_S = 10.0
 """A transaction takes some ten milliseconds: after this time its broker or a disk does not answer."""
+BLOCKED_S = 5.0
+"""A main loop that has not turned for this long is blocked."""
 LONG_S = 5.0
 """A letter that has been under way for this long is shown in the heartbeats."""
 MOST_LETTERS = 8
@@ -137,7 +139,7 @@ def readiness(one: WorkerFacts) -> tuple[bool, str]:
     why = (
         one.coordination.blocked
         or one.health.contact.why
-        or ("" if one.ready else one.why or "starting")
+        or ("" if one.ready else "; ".join(filter(None, (one.why or "starting", one.runtime.copies.waits))))
         or _unfinished(one.runtime.producers.committing)
         or _missing(one.owned(), one.actors)
         or next((slow.text for slow in one.health.slow), "")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from .step_facts import StepFacts, summed
 
 if TYPE_CHECKING:
+    from ...runtime.task.past import Past
     from ...runtime.task.task import TaskActor
 
 SIDE_NAMES = ("left", "right")
@@ -60,12 +61,15 @@ class JoinRows(StepFacts):
         return cls(step, side)
 
 
-def joins_of(actors: Iterable[TaskActor]) -> list[JoinRows]:
-    """The joins of these tasks, summed by step and side."""
-    return summed(
+def joins_of(actors: Iterable[TaskActor], past: Past | None = None) -> list[JoinRows]:
+    """The joins of these tasks, summed by step and side. `past`: those that have left count, too."""
+    gone = {} if past is None else past.joins
+    left = [JoinRows(step, SIDE_NAMES[side], late=n, alone=m) for (step, side), (n, m) in gone.items()]
+    here = (
         JoinRows(step, SIDE_NAMES[side], *kept, late, alone)
         for actor in actors
         if actor.site.pipeline is not None
         for step, sides in actor.site.pipeline.joins()
         for side, (kept, late, alone) in enumerate(sides)
     )
+    return summed([*here, *left])

@@ -1,12 +1,15 @@
 """The load that a worker reports in each heartbeat, and its decoding: numbers only, by short names.
 
     state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  parked.<task>  keys.<partitioner>.<input>  config  commits  ready
+    follow.<task>                                                                      of a task that another worker runs
     time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>  more.<place>      see `times`
     letter.<task>/<what>                                                               see `health`
     owes.<task>/<stream>                                                               see `drain_load`
     windows.<step>  entries.<step>  oldest.<step>  late.<step>  partly.<step>          see `window_load`
     batches.<what>.<step>  spark                                                       see `batch_load`
     joined.<what>.<side>.<step>                                                        see `join_load`
+    copy.<what>.<table>                                                                see `copy_load`
+    busy.<step>  rate.<step>  behind.<stream>  waits.<reason>  loop                    see `work_load`
 
 Promises: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of
 their names, and counted (`left_out`). The lag of a task is said whether it runs or not: also when it has failed, and between two
@@ -19,9 +22,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from ....core.graph.keying import VERDICTS
+from ....core.machine import Now
 from ....core.orders import RESTING, WORKING, TaskState
 from ....core.progress.frames import MAX_TIME, NO_TIME
 from .batch_load import batches_of, load_of_step, spark_load
+from .copy_load import copies_of
 from .drain_load import drain_load
 from .health import WorkerFacts, readiness
 from .join_load import joins_of
@@ -29,6 +34,7 @@ from .lags import TaskLags, total
 from .step_facts import load_of_steps, summed
 from .times import Times, time_load
 from .window_load import windows_of
+from .work_load import Rates, counted, work_load
 
 if TYPE_CHECKING:
     from ...runtime.task.task import TaskActor
@@ -46,6 +52,10 @@ MOST_BATCH_BYTES = 1_500
 """The part that batches may use."""
 MOST_JOIN_BYTES = 1_500
 """The part that joins may use."""
+MOST_COPY_BYTES = 1_000
+"""The part that copies of tables may use."""
+MOST_WORK_BYTES = 2_000
+"""The part that the work of steps may use."""
 
 
 def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
@@ -64,6 +74,7 @@ class LoadFacts(WorkerFacts, Protocol):
     """What is asked of a worker to know its load; `Participant` has it."""
 
     times: Times
+    rates: Rates
 
     @property
     def overrides(self) -> Any:
@@ -73,8 +84,9 @@ class LoadFacts(WorkerFacts, Protocol):
     def lags_now(self) -> dict[str, TaskLags]: ...
 
 
-def load_of(one: LoadFacts, now_ms: int) -> dict[str, float]:
+def load_of(one: LoadFacts, now: Now) -> dict[str, float]:
     """The load of a worker now. It reads plain values, on the main loop."""
+    now_ms, mono_s = now.wall, now.mono
     ready, _ = readiness(one)
     committing = one.runtime.producers.committing
     load: dict[str, float] = {
@@ -88,9 +100,15 @@ def load_of(one: LoadFacts, now_ms: int) -> dict[str, float]:
     load |= load_of_steps(summed(map(load_of_step, batches_of(one.actors.values()))), MOST_BATCH_BYTES)
     load |= spark_load(one.runtime.spark)
     load |= load_of_steps(joins_of(one.actors.values()), MOST_JOIN_BYTES)
+    load |= load_of_steps(copies_of(one.runtime.copies.facts()), MOST_COPY_BYTES)
     lags = one.lags_now()
+    work = counted(one.runtime.steps, one.runtime.counters.values(), one.runtime.turns.clocks)
+    load |= work_load(one.rates.look(work, mono_s), lags.values(), MOST_WORK_BYTES)
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
+    for name, left in sorted(one.runtime.followers.left().items()):
+        load[f"follow.{name}"] = float(left)
+        size += len(name.encode()) + 20
     for name in sorted({*one.actors, *lags}):
         if size + 6 * (len(name) + 20) > MOST_BYTES:
             left_out += 1
@@ -168,6 +186,11 @@ def task_load(load: Mapping[str, float], task: str) -> TaskLoad:
         "restore_left": _int(load.get(f"restore.{task}")),
         "parked": int(load.get(f"parked.{task}", 0)),
     }
+
+
+def follow_left(load: Mapping[str, float], task: str) -> int | None:
+    """How many records of this task's log a worker that follows it still lacks; None if it does not say so."""
+    return _int(load.get(f"follow.{task}"))
 
 
 def _int(value: float | None) -> int | None:

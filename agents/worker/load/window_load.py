@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from .step_facts import StepFacts, summed
 
 if TYPE_CHECKING:
+    from ...runtime.task.past import Past
     from ...runtime.task.task import TaskActor
 
 
@@ -41,11 +42,13 @@ class StepWindows(StepFacts):
     """Rows that came too late for some of their windows."""
 
 
-def windows_of(actors: Iterable[TaskActor]) -> list[StepWindows]:
-    """The windows of these tasks, summed by step."""
-    return summed(
+def windows_of(actors: Iterable[TaskActor], past: Past | None = None) -> list[StepWindows]:
+    """The windows of these tasks, summed by step. `past`: those that have left count, too."""
+    left = [] if past is None else [StepWindows(step, late=n, partly=m) for step, (n, m) in past.windows.items()]
+    here = (
         StepWindows(step, open_.windows, open_.keys, open_.oldest_ms, late.rows, late.partly)
         for actor in actors
         if actor.site.pipeline is not None
         for step, open_, late in actor.site.pipeline.windows()
     )
+    return summed([*here, *left])

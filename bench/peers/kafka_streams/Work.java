@@ -30,6 +30,7 @@ import org.apache.kafka.streams.state.WindowStore;
 public class Work {
     static final ObjectMapper JSON = new ObjectMapper();
     static final boolean NESTED = "nested".equals(System.getenv("BENCH_SHAPE"));
+    static final boolean AVRO = "avro".equals(System.getenv("BENCH_SHAPE"));
     static final String[] USED = {"user", "amount", "p", "i"};
     static long records = 0;
     static long total = 0;
@@ -79,8 +80,11 @@ public class Work {
         if (words[0].equals("W")) {
             consumed = consumed.withTimestampExtractor((record, time) -> ((JsonNode) record.value()).get("ts").asLong());
         }
-        KStream<byte[], JsonNode> input = words[0].equals("J") ? null : builder.stream(words[2], consumed);
-        switch (words[0]) {
+        if (AVRO) AvroWork.build(builder, words[0], words[2], words[3]);
+        KStream<byte[], JsonNode> input = AVRO || words[0].equals("J") ? null : builder.stream(words[2], consumed);
+        switch (AVRO ? "" : words[0]) {
+            case "":
+                break;
             case "J":
                 Consumed<String, JsonNode> timed = Consumed.with(Serdes.String(), json())
                     .withTimestampExtractor((record, time) -> ((JsonNode) record.value()).get("ts").asLong());

@@ -27,6 +27,7 @@ SHIPPED = (
     "lz4-java",
     "snappy-java",
     "zstd-jni",
+    "avro",
 )
 TUNED = (
     "commit.interval.ms=200", "max.poll.records=2000", "producer.batch.size=1000000", "producer.linger.ms=5",
@@ -57,7 +58,7 @@ def absent() -> str:
         except HeadgateError as error:
             return f"its jars cannot be fetched: {error}"
     done = subprocess.run(
-        ["javac", "-cp", _classpath(), "-d", str(home / "classes"), str(HERE / "Work.java")],
+        ["javac", "-cp", _classpath(), "-d", str(home / "classes"), *map(str, sorted(HERE.glob("*.java")))],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return "" if done.returncode == 0 else f"it does not compile: {done.stderr[:500]}"

@@ -5,16 +5,19 @@
 - Growth in a live run only adds tasks. An existing task keeps its partitions (it may have ended already), and an input whose bounds were
   resolved for the run keeps its number of partitions (its readers may have received the end of all its producers). Both wait for the next
   run.
-- Tasks are placed again when a worker has come or gone and no other has for `debounce`. The first model does not wait.
+- Tasks are placed again when a worker has come or gone and no other has for `debounce`. The first model does not wait. They are also placed
+  again when the leader has another placement than the one that placed them, as when a stopped run goes on with other settings.
 - Stateful tasks of a processor that left, but was not declared dead, wait for its return for `rejoin-grace`, even if leaders change
-  meanwhile. A drain does not wait. With `auto` they do not wait either if all of them can move to workers at the location of their state:
-  what they replay there is short.
+  meanwhile. A drain does not wait. With `auto` they do not wait either if all of them can move to their standbys, or to workers at the
+  location of their state: what they replay there is short.
+- A task whose owner is gone goes to its standby, as far as balance allows.
 - While a run drains, only tasks whose worker is gone get a new owner; all other moves are suspended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ...errors import DeclarationError
@@ -26,7 +29,8 @@ from ..placement import asked
 from ..state import JobState, order
 from .damage import unknown
 from .draft import Draft
-from .plan import Plan
+from .handover import prepared_first
+from .plan import DEFAULT, Plan
 
 FOR_GOOD = "for good"
 
@@ -44,9 +48,15 @@ def tasks_of(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> G
 
 
 def counted(draft: Draft, run: SetRun) -> Mapping[str, int]:
-    """The partition counts for this run: an input whose ends were resolved for it does not grow during it."""
-    ends = {stream: len(offsets) for stream, offsets in run.untils.items() if stream in draft.plan.inputs}
-    return {**draft.memory.counts, **ends}
+    """The partition counts for this run: an input whose ends were resolved for it does not grow during it, and a topic of a pattern that
+    is gone is as wide as it was. Empty before the inputs were counted."""
+    before, now, inputs = draft.state.model, draft.memory.counts, draft.plan.inputs
+    if not now:
+        return {}
+    ends = {stream: len(offsets) for stream, offsets in run.untils.items() if stream in inputs}
+    had = {} if before is None else {stream: width for stream, width in before.streams.items() if stream in inputs}
+    more = {topic: width for topic, width in draft.memory.more.items() if topic in run.joined}
+    return {**had, **now, **more, **ends}
 
 
 def model(draft: Draft) -> None:
@@ -69,7 +79,7 @@ def model(draft: Draft) -> None:
         except DeclarationError as error:
             draft.note_once(f"the tasks cannot be created: {error}", level="error")
             grown = None
-        if grown is not None and tasks is not None and any(grown.get(task) != tasks[task] for task in tasks):
+        if grown is not None and tasks is not None and before is not None and not _keeps(grown, before):
             draft.note_once("an input has more partitions; tasks with state read the new ones from the next run")
         elif grown is not None and (tasks is None or dict(grown) != dict(tasks)):
             tasks = grown
@@ -79,6 +89,14 @@ def model(draft: Draft) -> None:
     if same and draft.memory.counts:
         _growth_waits(draft, run, tasks)
     _place(draft, run, before, tasks, same)
+
+
+def _keeps(grown: Grouping, before: JobModel) -> bool:
+    """Whether each task keeps exactly its partitions of the streams that the run reads; it may get some of what has joined the run."""
+    had = before.streams
+    return all(
+        tuple(at for at in grown.get(task, ()) if at.stream in had) == owned for task, owned in before.tasks.items()
+    )
 
 
 def _differ(draft: Draft, widths: Mapping[str, int], before: JobModel | None) -> bool:
@@ -105,20 +123,21 @@ def _growth_waits(draft: Draft, run: SetRun, tasks: Grouping) -> None:
 
 def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:
     workers = {p: worker.location for p, worker in draft.workers().items()}
-    known: Mapping[str, str] = before.wanted if before is not None else {}
+    known = _known(before, workers)
     if run.state == RunState.DRAINING and same and before is not None:
         homeless = [task for task in tasks if known.get(task) not in workers]
         if homeless and workers:
-            wanted = {**known, **_least_loaded(homeless, known, list(workers))}
+            wanted = {**known, **_least_loaded(homeless, known, list(workers)), **_followed(before, known, workers)}
             _put(draft, run, before, tasks, wanted, tuple(workers))
         return
     if before is not None and same and run.state == RunState.RUNNING:
         gone = {p: before_location(draft, p) for p in before.processors if p not in workers and _awaited(draft, p)}
-        if gone and not (workers and draft.timing.grace_auto and _near(draft, tasks, workers, known)):
+        if gone and not (workers and draft.timing.grace_auto and _near(draft, before, tasks, workers, known)):
             workers |= gone
+            known = _known(before, workers)  # what is to be prepared by one that is awaited stays its own
     if not workers:
         return
-    if same and before is not None and tasks is before.tasks and set(workers) == set(before.processors):
+    if same and before is not None and tasks is before.tasks and _stands(draft, before, workers):
         return
     homeless = any(known.get(task) not in workers for task in tasks)
     if (
@@ -127,11 +146,32 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
         and not draft.waits.over(("place", tuple(sorted(workers)), len(tasks)), draft.timing.debounce_s)
     ):
         return
+    if before is not None and same:  # whoever follows the log of a task that lost its owner is as good as its owner
+        known = {**known, **_followed(before, known, workers)}
     placed = _placed(draft, tasks, workers, known)
     if placed is None:
         return
     wanted = {task: processor for processor, given in placed.items() for task in given}
     _put(draft, run, before, tasks, wanted, tuple(placed))
+
+
+def _stands(draft: Draft, before: JobModel, workers: Collection[str]) -> bool:
+    """Whether the tasks were placed on these workers, and by the placement that would place them now."""
+    return set(workers) == set(before.processors) and before.placer == _own_placer(draft)
+
+
+def _own_placer(draft: Draft) -> str:
+    """The name of the user's own placement; empty if the tasks are placed by ours."""
+    name = draft.plan.placer_name
+    return "" if name == DEFAULT else name
+
+
+def _known(before: JobModel | None, workers: Collection[str]) -> Mapping[str, str]:
+    """Where the tasks are placed: where they are prepared, unless that worker is gone, else where they run."""
+    if before is None:
+        return {}
+    ahead = {task: one.processor for task, one in before.preparing.items() if one.processor in workers}
+    return {**before.wanted, **ahead}
 
 
 def _placed(
@@ -146,11 +186,34 @@ def _placed(
         return None
 
 
-def _near(draft: Draft, tasks: Grouping, workers: Mapping[str, str], known: Mapping[str, str]) -> bool:
-    """Whether each task that would move to these workers finds its state at the location of its new one, and replays only a difference."""
-    placed = _placed(draft, tasks, workers, known) or {}
-    moved = {task: workers[p] for p, given in placed.items() for task in given if known.get(task) != p}
-    return bool(placed) and all(place and draft.state.location(task) == place for task, place in moved.items())
+def _followed(before: JobModel, known: Mapping[str, str], workers: Collection[str]) -> dict[str, str]:
+    """The tasks that have lost their owner and can go to their standby, without another task having to leave it for balance. `known`: the
+    owners of all tasks.
+    """
+    floor, spare = divmod(len(known), max(1, len(workers)))
+    load = Counter(owner for owner in known.values() if owner in workers)
+    spare -= sum(number > floor for number in load.values())
+    found: dict[str, str] = {}
+    for task, owner in known.items():
+        there = before.standby.get(task, "")
+        if owner in workers or there not in workers or load[there] > floor or (load[there] == floor and spare <= 0):
+            continue
+        spare -= load[there] == floor
+        load[there] += 1
+        found[task] = there
+    return found
+
+
+def _near(
+    draft: Draft, before: JobModel, tasks: Grouping, workers: Mapping[str, str], known: Mapping[str, str]
+) -> bool:
+    """Whether each task that would move to these workers replays only a difference there: it finds its state at the location of its new
+    one, or that was its standby."""
+    placed = _placed(draft, tasks, workers, {**known, **_followed(before, known, workers)}) or {}
+    moved = [(task, p) for p, given in placed.items() for task in given if known.get(task) != p]
+    return bool(placed) and all(
+        before.standby.get(task) == p or (workers[p] and draft.state.location(task) == workers[p]) for task, p in moved
+    )
 
 
 def before_location(draft: Draft, processor: str) -> str:
@@ -198,22 +261,39 @@ def _put(
     wanted: Mapping[str, str],
     processors: tuple[str, ...],
 ) -> None:
-    """Write a new version of the model."""
+    """Write a new version of the model. Tasks with state that move are prepared first, where that helps."""
+    stays, preparing = prepared_first(draft, before, wanted, processors)
     made = JobModel(
         term=draft.term,
         version=1 if before is None else before.version + 1,
         run_id=run.run_id,
         deployment=run.deployment,
         tasks=tasks,
-        wanted={task: wanted[task] for task in tasks},
+        wanted={task: stays[task] for task in tasks},
         processors=processors,
         producers=producer_sets(draft.plan.graph.fed, tasks, before.producers if before is not None else {}),
         shared=shared_widths(draft.plan.graph, counts(tasks), before.shared if before is not None else {}),
         former=() if before is None else before.streams_before(draft.plan.graph.fed),
+        preparing=preparing,
+        standby=before.standby if before is not None and before.is_of(run.run_id, run.deployment) else {},
+        placer=_own_placer(draft),
     )
-    draft.put(SetJobModel(made))
+    draft.put(SetJobModel(_within(made)))
 
 
-def rewanted(before: JobModel, term: int, wanted: Mapping[str, str]) -> JobModel:
-    """The same tasks in another placement, for an operator's request."""
-    return replace(before, term=term, version=before.version + 1, wanted={task: wanted[task] for task in before.tasks})
+def _within(made: JobModel) -> JobModel:
+    """The model with those standbys that it still names."""
+    kept = {t: p for t, p in made.standby.items() if t in made.tasks and p in made.processors}
+    return replace(made, standby=kept)
+
+
+def rewanted(draft: Draft, before: JobModel, wanted: Mapping[str, str]) -> JobModel:
+    """The same tasks in another placement, for an operator's request. Tasks with state are prepared first."""
+    stays, preparing = prepared_first(draft, before, wanted, before.processors)
+    return replace(
+        before,
+        term=draft.term,
+        version=before.version + 1,
+        wanted={task: stays[task] for task in before.tasks},
+        preparing=preparing,
+    )

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from ...errors import DeclarationError
 from ...machine import Level, Now
 from ..events import JobNote
-from ..messages import CLOSED, Delete, Entry, Key, Message, ProcessorState, SetProcessor, SetRun, Write, key_of
-from ..run_choice import fits
+from ..messages import CLOSED, OVER, Delete, Entry, Key, Message, ProcessorState, SetProcessor, SetRun, Write, key_of
+from ..run_choice import fits, reads_joined
 from ..state import JobState
-from .plan import LeaderConfig, overridden
+from .plan import LeaderConfig, Plan, overridden
 from .protocol import BoundsResolved, LeaderInstruction, Refuse
 
 NOTES_KEPT = 1000
@@ -70,6 +70,10 @@ class Memory:
     condemned: dict[str, str] = field(default_factory=dict[str, str])
     """Processors declared dead because of silence or stall, whose return is not awaited, with the incarnation."""
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    more: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The partition counts of the topics that match a pattern of the job and are no inputs of this code yet, joined or not."""
+    considered: Hashable = None
+    """Of what the last decision was about topics that have come."""
     resolved: BoundsResolved | None = None
     resolving: str = ""
     next_run: str = ""
@@ -92,7 +96,6 @@ class Draft:
         self._folded = state
         self.state = state
         self.config = config
-        self.plan = config.plan
         self.timing = overridden(config.timing, state.configs, config.masked)
         self.memory = memory
         self.waits = memory.waits
@@ -145,6 +148,12 @@ class Draft:
     # ------------------------------------------------------------------------------------------------- common queries
 
     @property
+    def plan(self) -> Plan:
+        """The job as this code declares it, with the topics that have joined its run, unless that is over."""
+        run = self.run
+        return self.config.plan if run is None or run.state in OVER else self.config.plan.joined(run.joined)
+
+    @property
     def run(self) -> SetRun | None:
         return self.state.run
 
@@ -158,12 +167,21 @@ class Draft:
         ]
 
     def workers(self) -> dict[str, SetProcessor]:
-        """The workers of the live run that may be granted tasks, by processor: named, alive, not dismissed, and of this run."""
+        """The workers of the live run that may be granted tasks, by processor: named, alive, not dismissed, of this run, and
+        of a version that can read all that has joined it."""
         if self.run is None or self.run.state in CLOSED:
             return {}
         found: dict[str, SetProcessor] = {}
         for member in self.state.members():
             worker = self.state.recorded(member.processor)[member.incarnation]
-            if fits(self.run, worker) and not self.silent(worker):
+            if not fits(self.run, worker) or self.silent(worker):
+                continue
+            if reads_joined(self.run, worker):
                 found[member.processor] = worker
+            else:
+                self.note_once(
+                    f"worker '{member.processor}' of version {worker.version or 'unknown'} gets no tasks: it cannot read the topics "
+                    "that have joined the run; upgrade it",
+                    level="warning",
+                )
         return dict(sorted(found.items()))

@@ -18,7 +18,7 @@ Every worker has one of these machines. Its states, and why there are so many be
 
 A leader decides in rounds. A round looks at the folded state and at who is silent, and remembers nothing that the next leader would need:
 if an old leader left something undone (a fence, a grant, an answer), the new one finds it missing and does it. The rules are in `members`,
-`runs`, `requests`, `assignment`, `grants` and `cleanup`. A round is one transaction.
+`runs`, `requests`, `handover`, `joining`, `assignment`, `grants` and `cleanup`. A round is one transaction.
 
 Two processes may believe that they lead, but only one can write, because the other's transactional id was initialised again.
 """
@@ -41,6 +41,8 @@ from .cleanup import cleanup
 from .damage import repair
 from .draft import Draft, Memory
 from .grants import changelogs, grants
+from .handover import hand_over, standby
+from .joining import join
 from .members import members, spoken_of, write_fences
 from .plan import LeaderConfig, Timing, overridden
 from .protocol import (
@@ -208,7 +210,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return self._move_on(now) if self.liveness.heard(event.heartbeat) else []
 
     def on_Counts(self, event: Counts, now: Now) -> list[LeaderInstruction]:
-        self.memory.counts = dict(event.streams)
+        self.memory.counts, self.memory.more = dict(event.streams), dict(event.more)
         return self._move_on(now)
 
     def on_BoundsResolved(self, event: BoundsResolved, now: Now) -> list[LeaderInstruction]:
@@ -361,8 +363,8 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         self.state = LeaderState.LEADING
         if not begins:
             return self._round(now)
-        self.memory, counts = Memory(), self.memory.counts
-        self.memory.counts = counts
+        before, self.memory = self.memory, Memory()
+        self.memory.counts, self.memory.more = before.counts, before.more
         return [JobNote("leads", {"term": self.term}), *self._round(now)]
 
     def _own(self) -> SetProcessor | None:
@@ -443,7 +445,10 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
             members,
             close,
             requests,
+            hand_over,
+            join,
             model,
+            standby,
             changelogs,
             grants,
             cleanup,

@@ -6,7 +6,7 @@ Promise: values only. Two workers of one deployment have equal plans.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +22,10 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 def _empty() -> Mapping[str, Any]:
     return _EMPTY
+
+
+DEFAULT = "default"
+"""The name of our own placement in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,11 @@ class Plan:
     grouper_name: str = ""
     """The name of the grouper in the settings."""
     placer: Placer = place
-    placer_name: str = "default"
+    placer_name: str = DEFAULT
     settings: Mapping[str, Any] = field(default_factory=_empty)
     """The resolved settings of this deployment, without secrets and client settings. They are written into `set-run`."""
+    wider: Callable[[tuple[str, ...]], Graph] | None = None
+    """The graph with an input for each of these topics, too, that matches a pattern. None: the job has no patterns."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -60,9 +66,14 @@ class Plan:
         """Whether its tasks are fixed for the life of the job."""
         return self.graph.stateful
 
+    def joined(self, topics: tuple[str, ...]) -> Plan:
+        """The plan of a run that these topics have joined."""
+        return self if self.wider is None or not topics else replace(self, graph=self.wider(topics))
+
 
 GRACE_S = 10.0
 REJOIN = "placement.rejoin-grace"
+STANDBY = "standby"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,10 @@ class Timing:
     grace_s: float = GRACE_S
     grace_auto: bool = False
     """Whether a worker is not waited for where the others can go on with what lies on their disks."""
+    prepare_s: float = 300.0
+    """How long a task with state stays with its owner while the next one prepares; 0: it moves at once."""
+    standby: int = 0
+    """How many other workers follow the log of each task with state: 0 or 1."""
     fence_retry_s: float = 1.0
     fence_deadline_s: float = 30.0
     stand_again_s: float = 1.0
@@ -93,6 +108,7 @@ _DYNAMIC = {
     "release.timeout": "release_s",
     "fence.timeout": "fence_deadline_s",
     "placement.debounce": "debounce_s",
+    "placement.prepare": "prepare_s",
 }
 
 
@@ -118,6 +134,8 @@ def overridden(timing: Timing, overrides: Mapping[str, SetConfig], masked: froze
     }
     if REJOIN in overrides and REJOIN not in masked:
         changed |= grace(parse(REJOIN, overrides[REJOIN].value))
+    if STANDBY in overrides and STANDBY not in masked:
+        changed["standby"] = parse(STANDBY, overrides[STANDBY].value)
     if "answers.keep" in overrides and "answers.keep" not in masked:
         changed["answer_kept_ms"] = parse("answers.keep", overrides["answers.keep"].value)
     return replace(timing, **changed) if changed else timing

@@ -15,6 +15,7 @@ from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
 from ..messages import AskEnd, End, Read, Write
 
 _EMPTY: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 
 
 # --------------------------------------------------------------------------------------------------------------- events
@@ -45,6 +46,8 @@ class Counts:
     """The broker's partition counts of the job's input streams. Feed it at the start, and after each change (poll for it)."""
 
     streams: Mapping[str, int]
+    more: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
+    """The same of the topics that match a pattern of the job and are no inputs of this code yet: they came after its run began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,14 @@ from ..requests import (
     DRAIN,
     MOVE,
     PAUSE,
+    RELEASE_PARKED,
     RESUME,
     SEEK,
     SET_CONFIG,
+    SKIP_PARKED,
     START,
     STOP,
+    UNPARKING,
     UNSET_CONFIG,
     WITHDRAW,
     drain_ends,
@@ -53,6 +56,7 @@ from .answers import Answer, no_live_run, other_run
 from .assignment import FOR_GOOD, rewanted
 from .draft import Draft
 from .seeks import seek, withdraw
+from .unparks import unpark, withdraw_unpark
 
 CHANGES_KEPT = 10
 SHOWN = 20
@@ -73,7 +77,7 @@ def before_a_start(draft: Draft) -> None:
     asked = draft.state.open_requests()
     start = next((at for at, request in enumerate(asked) if request.verb == START), None)
     if start is not None and (draft.run is None or draft.run.state in CLOSED):
-        _answered(draft, [request for request in asked[:start] if request.verb != SEEK])
+        _answered(draft, [request for request in asked[:start] if request.verb not in (SEEK, *UNPARKING)])
 
 
 def requests(draft: Draft) -> None:
@@ -104,11 +108,13 @@ def _withdraw(draft: Draft, request: SetRequest) -> Answer | None:
     if meant is None or meant.verb == WITHDRAW:
         return Answer(AnswerState.REFUSED, f"there is no pending request {request.arguments['request']}")
     taken_up = draft.state.answer(meant.uuid) is not None
-    if taken_up and meant.verb != SEEK:
+    if taken_up and meant.verb not in (SEEK, *UNPARKING):
         return Answer(AnswerState.REFUSED, f"{meant.verb} is in progress; it cannot be withdrawn")
     state, why = AnswerState.REFUSED, f"withdrawn by {request.requested_by}"
-    if taken_up:
+    if taken_up and meant.verb == SEEK:
         state, why = AnswerState.FAILED, f"{why}; applied in partitions: {withdraw(draft, meant)}"
+    elif taken_up:
+        state, why = AnswerState.FAILED, f"{why}; done by tasks: {withdraw_unpark(draft, meant)}"
     before = draft.state.answer(meant.uuid)
     draft.put(SetAnswer(meant.uuid, state, why, {} if before is None else dict(before.progress)))
     return Answer(AnswerState.DONE, f"{meant.verb} of {meant.requested_by}")
@@ -249,12 +255,12 @@ def _move(draft: Draft, request: SetRequest) -> Answer | None:
     run, model = draft.run, draft.state.model
     task, to = request.arguments["task"], request.arguments["to"]
     if run is None or model is None or run.state in CLOSED or model.run_id != run.run_id:
-        return no_live_run()
+        return None if _is_put_off(draft, request) else no_live_run()
     if draft.state.answer(request.uuid) is not None:
         held = draft.state.held(task)
         if held is not None and held.processor == to and draft.state.says(task):
             return Answer(AnswerState.DONE, "")
-        return None if model.wanted.get(task) == to else Answer(AnswerState.FAILED, "superseded by a newer placement")
+        return None if model.target.get(task) == to else Answer(AnswerState.FAILED, "superseded by a newer placement")
     if request.run_id and request.run_id != run.run_id:
         return other_run(f"the live run is {run.run_id}")
     if run.state != RunState.RUNNING:
@@ -268,9 +274,19 @@ def _move(draft: Draft, request: SetRequest) -> Answer | None:
     except DeclarationError as error:
         return Answer(AnswerState.REFUSED, error.what)
     wanted = {one: processor for processor, given in placed.items() for one in given}
-    if wanted != dict(model.wanted):
-        draft.put(SetJobModel(rewanted(model, draft.term, wanted)))
+    if wanted != model.target:
+        draft.put(SetJobModel(rewanted(draft, model, wanted)))
     return Answer(AnswerState.RUNNING, "", {"task": task, "to": to})
+
+
+def _is_put_off(draft: Draft, request: SetRequest) -> bool:
+    """Whether the run has stopped in the middle of this move, which goes on with the run."""
+    run, model = draft.run, draft.state.model
+    if run is None or model is None or run.state != RunState.STOPPED or run.drain is not None:
+        return False
+    taken_up = draft.state.answer(request.uuid) is not None
+    to = model.target.get(request.arguments["task"])
+    return taken_up and model.run_id == run.run_id and to == request.arguments["to"]
 
 
 def _waits_to_move(draft: Draft, model: JobModel, request: SetRequest) -> bool:
@@ -365,4 +381,6 @@ _RULES: dict[str, RequestRule] = {
     SET_CONFIG: _set_config,
     UNSET_CONFIG: _unset_config,
     WITHDRAW: _withdraw,
+    RELEASE_PARKED: unpark,
+    SKIP_PARKED: unpark,
 }

@@ -189,6 +189,7 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             goes_on=run is not None and run.state == RunState.DRAINED,
             reopens=any(one.verb == SEEK and not problem(one) and one.arguments.get("reopens", False) for one in asked),
             seeks=() if run is None else run.seeks,
+            unparks=() if run is None else run.unparks,
             starts={} if resolved is None or not plan.resolve else resolved.starts,
             untils={} if resolved is None or not plan.resolve else resolved.untils,
             settings=dict(plan.settings),

@@ -36,6 +36,12 @@ def seek(draft: Draft, request: SetRequest) -> Answer | None:
     if request.run_id and request.run_id != run.run_id:
         return other_run(f"the run is {run.run_id}")
     stream, partition = request.arguments["stream"], request.arguments.get("partition")
+    if stream in draft.plan.graph.copied:
+        return Answer(
+            AnswerState.REFUSED,
+            f"no task reads '{stream}': each worker follows it for its own copy of a table. To read it anew, give the table another name, "
+            "or stop the worker and remove its directory below copies/ in state.dir",
+        )
     if why := refusal(draft.state, draft.plan.inputs, stream, partition, request.arguments["to"]):
         return Answer(AnswerState.REFUSED, why)
     to = seek_target(request.arguments["to"])

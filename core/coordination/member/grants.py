@@ -6,6 +6,7 @@ It compares what the job state wants with what was ordered and reported, and ret
   The member must first be sure that the grant is still valid, because a worker that slept reads an old grant before the newer one (`eager`
   says that a task waits for this check).
 - A grant that was never used is released, too, with that reason.
+- A task that runs with other partitions than the model gives it is released, to be granted again with these.
 - A task whose grant went to another worker, or disappeared from the stream, is abandoned at once.
 - A task's report is written until it can be read in the stream.
 """
@@ -17,9 +18,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...names import StreamPartition
-from ...orders import Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported, TaskState
+from ...orders import Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported, TaskState, Unpark
 from ...secrets import masked
-from ..messages import LIVE, RunState, SeekRequest, SetGrant, SetRun, SetTaskState, key_of
+from ..messages import LIVE, RunState, SeekRequest, SetGrant, SetRun, SetTaskState, UnparkRequest, key_of
 from ..state import NEVER_RAN, JobState
 from .protocol import Probe, SendOrder
 from .targets import Targets
@@ -38,6 +39,8 @@ class GrantPhase(StrEnum):
 
 AT_WORK = (GrantPhase.STARTED, GrantPhase.RELEASING)
 """The task runs here."""
+JOINS = "its inputs have changed"
+"""Why a task is released that goes on where it is: a topic has joined the run."""
 MOST_BRIEF = 200
 """The most of a reason that the readiness of the worker shows, in characters."""
 MAX_WHY = 2000
@@ -62,6 +65,8 @@ class LocalGrant:
     """The task has run here under this grant."""
     unproven: bool = False
     """A holder before died, and no commits since have shown that no letter of the task was to blame."""
+    owned: tuple[StreamPartition, ...] | None = None
+    """The partitions with which the task was started last; None before that."""
 
 
 class Tasks:
@@ -170,7 +175,7 @@ class Tasks:
         sure: bool,
     ) -> list[SendOrder]:
         task, local = grant.task, self.grants.get(grant.task)
-        self.targets.sought(task, frozenset(request.id for request in _seek_requests(job, task)))
+        self.targets.sought(task, frozenset(request.id for request in _errands(job, task)))
         stay = going or _must_go(job, run, task, self.processor)
         if local is None:
             said = job.task_states(task).get(grant.grant)
@@ -191,6 +196,9 @@ class Tasks:
         if stay:
             local.phase = GrantPhase.RELEASING
             return [SendOrder(task, Release(stay))]
+        if local.owned is not None and _owned(job, task) != local.owned:
+            local.phase, local.state = GrantPhase.RELEASING, TaskState.RELEASING  # it is granted again where it is
+            return [SendOrder(task, Release(JOINS))]
         return self._seeks(job, task, local)
 
     def _start(
@@ -205,20 +213,18 @@ class Tasks:
         if not sure:
             self.eager = True
             return []
-        local.phase = GrantPhase.STARTED
+        local.phase, local.owned = GrantPhase.STARTED, _owned(job, grant.task)
         started = SendOrder(grant.task, Start(grant.task, grant.grant, view, log_partition, grant.died))
         return [started, *self._seeks(job, grant.task, local)]
 
     def _seeks(self, job: JobState, task: str, local: LocalGrant) -> list[SendOrder]:
         orders: list[SendOrder] = []
-        requests = _seek_requests(job, task)
+        requests = _errands(job, task)
         local.delivered.intersection_update(request.id for request in requests)
         for request in requests:
             if request.id not in local.delivered and not _answered(job, task, local, request.id):
                 local.delivered.add(request.id)
-                orders.append(
-                    SendOrder(task, Seek(request.id, request.stream, request.partition, request.to, request.expected))
-                )
+                orders.append(SendOrder(task, _order_of(request)))
         return orders
 
     def probes(self, mono: float) -> list[Probe]:
@@ -236,7 +242,8 @@ class Tasks:
 
     def wanted(self, job: JobState) -> list[SetTaskState]:
         """The reports that are missing in the stream."""
-        seeks = {request.id for request in job.run.seeks} if job.run is not None and self.grants else set[str]()
+        run = job.run if self.grants else None
+        seeks = set[str]() if run is None else {one.id for one in (*run.seeks, *run.unparks)}
         missing: list[SetTaskState] = []
         bounded = job.run is not None and bool(job.run.untils)
         failed = bounded and bool(job.failed())
@@ -255,6 +262,10 @@ class Tasks:
                 if job.task_states(task).get(local.grant) != message or key_of(message) in job.damaged:
                     missing.append(message)
         return missing
+
+    def here(self) -> set[str]:
+        """The tasks of this incarnation that are not released."""
+        return {task for task, local in self.grants.items() if local.phase != GrantPhase.OVER}
 
     def all_over(self) -> bool:
         """Whether no task of this incarnation runs any more."""
@@ -276,12 +287,24 @@ def _brief(local: LocalGrant) -> str:
     return "restoring" if local.phase == GrantPhase.STARTED else "not started yet"
 
 
-def _seek_requests(job: JobState, task: str) -> list[SeekRequest]:
-    """The seeks of this task in the run."""
+def _owned(job: JobState, task: str) -> tuple[StreamPartition, ...]:
+    """The partitions that the task owns now."""
+    return () if job.model is None else job.model.tasks.get(task, ())
+
+
+def _errands(job: JobState, task: str) -> list[SeekRequest | UnparkRequest]:
+    """The seeks of this task in the run, and what is to be done with its parked records."""
     run, model = job.run, job.model
     if run is None or model is None:
         return []
-    return [request for request in run.seeks if (request.stream, request.partition) in model.tasks.get(task, ())]
+    seeks = (request for request in run.seeks if (request.stream, request.partition) in model.tasks.get(task, ()))
+    return [*seeks, *(request for request in run.unparks if request.task == task)]
+
+
+def _order_of(request: SeekRequest | UnparkRequest) -> Seek | Unpark:
+    if isinstance(request, UnparkRequest):
+        return Unpark(request.id, request.what, request.number, request.upto)
+    return Seek(request.id, request.stream, request.partition, request.to, request.expected)
 
 
 def _answered(job: JobState, task: str, local: LocalGrant, seek: str) -> bool:

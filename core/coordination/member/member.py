@@ -40,6 +40,7 @@ from ..missing import needed
 from ..run_choice import fits, in_charge, late, may_begin
 from ..state import JobState, order
 from .admission import closed_run, over, refusal
+from .following import FollowedLogs
 from .grants import Tasks
 from .pauses import Pauses
 from .plan import MemberConfig
@@ -47,6 +48,7 @@ from .protocol import (
     CloseProducer,
     ConfigChanged,
     Exit,
+    Followed,
     InitProducer,
     Leave,
     MemberEvent,
@@ -84,7 +86,7 @@ class MemberState(StrEnum):
 BEFORE = (MemberState.READING, MemberState.WAITING, MemberState.FENCING, MemberState.RESTING, MemberState.INITIALISING)
 """It has no incarnation yet."""
 AT_WORK = (MemberState.JOINED, MemberState.LEAVING)
-_ANSWERS = (Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied)
+_ANSWERS = (Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied, Followed)
 
 
 def _table() -> tuple[TableRow, ...]:
@@ -173,6 +175,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self.job = JobState()
         self.liveness = Liveness(config.process, config.beat_s)
         self.tasks = Tasks(config.processor, config.backoff_s)
+        self.following = FollowedLogs(config.processor)
         self.pauses = Pauses(config.retry_s)
         self._lost = ""
         """Why the last incarnation ended."""
@@ -204,11 +207,15 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._made_with: dict[str, Any] = {}
         """The overrides that its producer was made with."""
         self._standing: Readiness | None = None
+        self._shown: MemberView | None = None
 
     @property
     def view(self) -> MemberView:
         """What it shows now."""
-        return MemberView(self.config.processor, self.config.process, self.incarnation, self.job)
+        shown = self._shown
+        if shown is None or shown.incarnation != self.incarnation:
+            shown = self._shown = MemberView(self.config.processor, self.config.process, self.incarnation, self.job)
+        return shown
 
     # ------------------------------------------------------------------------------------------------------------ events
 
@@ -365,6 +372,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self.tasks.sought(event)
         return self._act(now)
 
+    def on_Followed(self, event: Followed, now: Now) -> list[MemberInstruction]:
+        self.following.followed(event)
+        return self._act(now)
+
     def on_Leave(self, event: Leave, now: Now) -> list[MemberInstruction]:
         self._leave(event.why, 0)
         return self._act(now)
@@ -460,6 +471,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
                 JobNote(LATE, {"took_s": round(self._late_s), "session_s": round(self.config.session_s)}, "warning")
             )
         said += self.tasks.orders(self.job, self._going, now.mono, sure=sure)
+        here = self.tasks.here()
+        # after the orders to start: these take over what was followed
+        said += [*self.following.orders(self.job, self._going, here), *self.following.written_out(self.job, here)]
         said += self.tasks.probes(now.mono)
         if self.tasks.eager and self._sure_s is None:
             self._sure_s = now.mono
@@ -561,6 +575,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return SetProcessor(
             c.processor, self.incarnation, c.process, c.location, state,
             c.deployment, c.run_id, c.url, c.pid, c.version, dict(c.fingerprint), c.bounded, c.since_ms,
+            c.follows, self.following.prepared(self.job) if state == ProcessorState.JOINED else {},
+            c.widens,
         )  # fmt: skip
 
     def _record(self) -> list[MemberInstruction]:

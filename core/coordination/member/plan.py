@@ -39,6 +39,10 @@ class MemberConfig:
     """`--no-wait`: do not wait if the run is closed; exit with 4."""
     bounded: bool = False
     """`--bounded`: begin another run when the last one has ended."""
+    follows: bool = False
+    """Whether this process can follow the logs of tasks that others run (`Follow`)."""
+    widens: bool = True
+    """Whether this process can run tasks that read topics which have joined the run."""
     beat_s: float = 1.0
     session_s: float = 6.0
     retry_s: float = 1.0

@@ -64,6 +64,14 @@ class MessagesUnknown:
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """Answers `Follow`, once for each task and grant: the store lacks little of the task's log."""
+
+    task: str
+    grant: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """SIGTERM or the like: commit, release, write `left`, exit with 0."""
 
@@ -72,7 +80,7 @@ class Leave:
 
 MemberEvent = (
     Read | End | Beat | FenceReturned | FenceFailed | ProducerReady | ProducerLost | Probed | MessagesWritten | MessagesUnknown
-    | TaskReported | SeekApplied | Leave | Tick
+    | TaskReported | SeekApplied | Followed | Leave | Tick
 )  # fmt: skip
 
 # --------------------------------------------------------------------------------------------------------- instructions
@@ -118,6 +126,34 @@ class SendOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowedLog:
+    """The log of a task that another worker runs. `grant`: that of its holder; 0: it is followed whoever that is."""
+
+    grant: int
+    partition: int
+    job_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Follow the logs of these tasks, each in a store of its own, and of no others. Answer `Followed` for each.
+
+    A task that is started takes over its store. It stays named here while it is to run on this worker, and is not followed again.
+    """
+
+    logs: Mapping[str, FollowedLog]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOut:
+    """These tasks run here and are about to be released, because they are prepared elsewhere: write to the disk now what their stores hold
+    in memory, so that closing them takes no time. There is no answer.
+    """
+
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigChanged:
     """The operator's overrides as of this offset. Acknowledge the offset in heartbeats once they are applied."""
 
@@ -142,5 +178,6 @@ class Exit:
 
 
 MemberInstruction = (
-    AskEnd | Fence | InitProducer | CloseProducer | Probe | WriteMessages | SendOrder | ConfigChanged | Readiness | Exit | JobNote
+    AskEnd | Fence | InitProducer | CloseProducer | Probe | WriteMessages | SendOrder | Follow | WriteOut | ConfigChanged | Readiness
+    | Exit | JobNote
 )  # fmt: skip

@@ -73,7 +73,7 @@ def test_a_run_that_leaves_a_child_behind_fails_and_names_it(tmp_path: Path) -> 
     suite.mkdir()
     (suite / "test_suite.py").write_text(SUITE)
     (suite / "__init__.py").touch()
-    for name in ("conftest.py", "lanes.py"):
+    for name in ("conftest.py", "lanes.py", "forked.py"):
         (suite / name).symlink_to(Path(__file__).parents[2] / name)
     environment = {
         name: value for name, value in os.environ.items() if name not in ("HEADGATE_TEST_ROOT", "PYTEST_XDIST_WORKER")

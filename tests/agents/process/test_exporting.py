@@ -13,6 +13,7 @@ import pytest
 from headgate.agents.process import exported_columns
 from headgate.agents.process.exported_columns import ColumnKinds, to_parquet
 from headgate.agents.process.exporting import TaskLeft, _Lines
+from headgate.core.errors import DataError
 
 BYTES = {"bytes": "01ff"}
 
@@ -55,6 +56,38 @@ def test_the_columns_are_made_of_the_values(
     assert len(table) == len(rows)
     if "n" not in first or first["n"] != str(2**70):  # orjson reads such a number as a float
         assert table.to_pylist()[0] == first
+
+
+@pytest.mark.parametrize(
+    "values", [[], [{"n": 1, "x": 1, "tags": None}], [{"n": None, "x": 0.5, "tags": ["a"], "who": "ann"}]]
+)
+def test_what_a_table_declares_decides_its_columns(values: list[Any], tmp_path: Path) -> None:
+    """Two exports have the same columns, whichever rows there are."""
+    kinds = ColumnKinds()
+    kinds.declare({"who": "text", "n": "int", "x": "float", "tags": "json"})
+    kinds.declare({"who": "json"})  # the worker of another task is being replaced
+    for value in values:
+        kinds.seen("a", value)
+    (tmp_path / "lines").write_text("".join(f'{{"key":"a","value":{_json(value)}}}\n' for value in values))
+    to_parquet(tmp_path / "lines", tmp_path / "rows.parquet", kinds)
+    table = pq.read_table(tmp_path / "rows.parquet")
+    found = {field.name: str(field.type) for field in table.schema}
+    assert {name: found[name] for name in found if name != "__key"} == {
+        "who": "string",
+        "n": "int64",
+        "x": "double",
+        "tags": "string",
+    }
+    assert len(table) == len(values)
+
+
+@pytest.mark.parametrize("value", [{"n": "1"}, {"n": 0.5}, {"m": 1}, 7, None, {"n": {"bytes": "01"}}])
+def test_a_row_that_the_declared_type_does_not_have_is_refused(value: Any) -> None:
+    """Nothing is converted in silence."""
+    kinds = ColumnKinds()
+    kinds.declare({"n": "int"})
+    with pytest.raises(DataError, match=r"the row of 'a' has .* which the table declares"):
+        kinds.seen("a", value)
 
 
 def _json(value: Any) -> str:

@@ -23,7 +23,9 @@ name = words[words.index("--processor-id") + 1]
 lives = pathlib.Path(os.environ["LIVES"])
 signal.signal(signal.SIGTERM, signal.SIG_IGN if os.environ.get("DEAF") else lambda *_: sys.exit(0))
 with (lives / name).open("a") as file:
-    file.write(f"{os.getpid()} {words[words.index('--supervised') + 1]} {'--successor' in words} {words[words.index('--since') + 1]}\\n")
+    port = words[words.index("--web-port") + 1] if "--web-port" in words else ""
+    process, since = (words[words.index(name) + 1] for name in ("--supervised", "--since"))
+    file.write(f"{os.getpid()} {process} {'--successor' in words} {since} {port}\\n")
 code = os.environ.get("CODE", "")
 if code:
     sys.exit(int(code))
@@ -252,3 +254,15 @@ async def test_a_signal_while_the_job_is_read_starts_nobody(tmp_path: Path) -> N
         rig.supervisor.signal(signal.SIGTERM)
         assert await asyncio.wait_for(task, 60) == 0
         assert rig.lines("w-0") == []
+
+
+async def test_children_have_stable_ports_by_their_number(tmp_path: Path) -> None:
+    """Prometheus finds each under one address, whenever it was restarted. Without a port, each takes a free one."""
+    rig = Rig(tmp_path, ["w-0", "w-1"])
+    rig.supervisor.web_port = 8080
+    async with running(rig):
+        await rig.until(lambda: rig.lines("w-0") and rig.lines("w-1"))
+        assert [rig.lines(name)[0][4:] for name in ("w-0", "w-1")] == [["8080"], ["8081"]]
+        os.kill(int(rig.lines("w-1")[0][0]), signal.SIGKILL)
+        await rig.until(lambda: len(rig.lines("w-1")) == 2)
+        assert rig.lines("w-1")[1][4:] == ["8081"]

@@ -44,12 +44,12 @@ COMPILER = os.environ.get("CC", "gcc")
 def targets() -> dict[str, Callable[[random.Random], None]]:
     """The targets by their names."""
     from . import targets as of_columns
-    from . import targets_arrow, targets_records, targets_states
+    from . import targets_arrow, targets_avro, targets_proto, targets_records, targets_states
 
     tail = "_target"
     return {
         name.removesuffix(tail): getattr(module, name)
-        for module in (of_columns, targets_records, targets_states, targets_arrow)
+        for module in (of_columns, targets_records, targets_states, targets_arrow, targets_avro, targets_proto)
         for name in vars(module)
         if name.endswith(tail)
     }

@@ -18,6 +18,7 @@ from typing import Any
 from headgate.agents.records.columns.groups import null_among, numbers_in
 from headgate.agents.records.columns.latest import latest_rows
 from headgate.agents.records.columns.matching import matching
+from headgate.agents.records.columns.session_runs import session_runs
 from headgate.agents.records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from headgate.agents.records.kafka.partitioner import Partitioner
 from headgate.agents.records.layout import longs
@@ -252,6 +253,15 @@ def windows_target(chance: random.Random) -> None:
     if not (0 < wrong.every < wrong.size // 1000):  # so many windows of a row are a question of memory
         survived(lambda: rows_of_times(wrong, q(times), chosen, closed))
     survived(lambda: rows_of_times(windows, hurt(chance, q(times)), chosen, closed))
+    numbers = [chance.randrange(4) for _ in (times if rows is None else rows)]
+
+    def runs(gap: int) -> Any:
+        of, *others = session_runs(q(numbers), q(times), chosen, gap)
+        return longs(of).tolist(), others
+
+    gap = chance.choice((0, 1, 40, *EDGES))
+    alike(lambda: runs(gap))
+    survived(lambda: session_runs(hurt(chance, q(numbers)), hurt(chance, q(times)), chosen, gap))
 
 
 def lists_target(chance: random.Random) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TypedDict
 
 from headgate.agents.records.columns.decoder import Decoder
-from headgate.agents.records.columns.encoder import Encoder
+from headgate.agents.records.columns.encoder import Encoder, LogicalEncoder, NestedEncoder
 from headgate.agents.records.columns.expressions import Computation, _Writer
 from headgate.agents.records.columns.records import Records
 from headgate.agents.records.kafka import columns
@@ -24,7 +24,7 @@ from headgate.agents.records.values.serdes import json
 from headgate.core.columns.schema import ColumnSpec
 from headgate.core.columns.typing import typed
 
-from . import mutations, trees
+from . import logical_records, mutations, nested_records, trees
 from .targets import (
     EDGES,
     KINDS,
@@ -87,6 +87,45 @@ def decoding_target(chance: random.Random) -> None:
 
 def _decoder() -> Decoder:
     return Decoder(mutations.COLUMNS, known=["known"], watched=["watched"])
+
+
+def nested_target(chance: random.Random) -> None:
+    """Mutated records with nested objects through both decoders and both encoders."""
+    records = nested_records.some(chance, RECORDS)
+    decoder = Decoder(nested_records.SCHEMA.columns, nested=True)
+    with plainly():
+        plain = Decoder(nested_records.SCHEMA.columns, nested=True)
+    for one in records:
+        decoder.decode(exactly(one), q([0]), q([len(one)]))
+        alone, wanted = mutations.outcome(decoder, [one]), mutations.outcome(plain, [one])
+        assert alone == wanted, f"{one!r}\ncompiled: {alone}\norjson:   {wanted}"
+    found = decoder.decode(*mutations.spans(records))
+    found.spans = found.spans._replace(buffer=exactly(bytes(found.spans.buffer)))
+    encoder = NestedEncoder(nested_records.SCHEMA.columns)
+    for originals in ((), (found.spans,), (found.spans, found.others)):
+        alike(lambda originals=originals: pieces(encoder.encode(found.columns, None, *originals)))
+    rows = q(sorted(set(indexes(chance, found.columns.length, wrong=0))))
+    alike(lambda: pieces(encoder.encode(found.columns, rows)))
+    survived(lambda: encoder.encode(found.columns, rows, hurt_spans(chance, found.spans), found.others))
+
+
+def logical_target(chance: random.Random) -> None:
+    """Mutated records with times, decimals, lists and maps through both decoders, as they are read and as they are stored, and written."""
+    records = logical_records.some(chance, RECORDS)
+    columns = logical_records.SCHEMA.columns
+    decoder = Decoder(columns, nested=True)
+    with plainly():
+        plain = Decoder(columns, nested=True)
+    for one in records:
+        decoder.decode(exactly(one), q([0]), q([len(one)]))
+        alone, wanted = mutations.outcome(decoder, [one]), mutations.outcome(plain, [one])
+        assert alone == wanted, f"{one!r}\ncompiled: {alone}\nmsgspec:  {wanted}"
+    found = decoder.decode(*mutations.spans(records))
+    found.spans = found.spans._replace(buffer=exactly(bytes(found.spans.buffer)))
+    encoder = LogicalEncoder(columns, NestedEncoder(columns))
+    for originals in ((), (found.spans, found.others)):
+        alike(lambda originals=originals: pieces(encoder.encode(found.columns, None, *originals)))
+    survived(lambda: decoder.decode(*hurt_spans(chance, found.spans)))
 
 
 class Typed(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import ssl
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trustme
@@ -116,6 +118,27 @@ async def test_what_does_not_exist_is_an_answer(server: Server) -> None:
     server.answers["/subjects/t-value/versions"] = 409, {"error_code": 409, "message": "incompatible"}
     with pytest.raises(NoSchema, match="refuses the schema: incompatible"):
         await asked.register("t-value", SchemaText("AVRO", '"int"'))
+
+
+async def test_a_registry_without_guids_says_so_and_is_told_from_a_server_that_is_none(server: Server) -> None:
+    """Both answer 404 without a code of theirs. Only a registry answers a question about an id; so what has an odd id is bad data, too."""
+    asked, guid = HttpRegistry(access(url=server.url), clock=itertools.count().__next__), UUID(int=7)
+    for status, page in ((404, b""), (404, {"error_code": 404, "message": "HTTP 404 Not Found"}), (405, b"<html>")):
+        server.answers[f"/schemas/guids/{guid}"] = status, page
+        server.answers.pop("/schemas/ids/1", None)
+        with pytest.raises(NotYet, match=f"HTTP {status}"):
+            await asked.by_id(guid)
+        server.answers["/schemas/ids/1"] = 404, {"error_code": 40403, "message": "Schema not found"}
+        with pytest.raises(NoSchema, match=f"by a GUID, {guid}, and this registry knows no GUIDs"):
+            await asked.by_id(guid)
+    server.answers["/schemas/ids/4294967295"] = 404, {"error_code": 404}
+    with pytest.raises(NoSchema, match="cannot have a schema with the id 4294967295"):
+        await asked.by_id(4_294_967_295)
+    server.answers["/schemas/ids/1"] = 401, {}
+    with pytest.raises(NotYet):
+        await asked.by_id(guid)
+    server.answers[f"/schemas/guids/{guid}"] = 200, SCHEMA  # a newer release has come
+    assert (await asked.by_id(guid)).kind == "AVRO"
 
 
 async def test_tasks_that_ask_at_once_share_one_question_and_one_failure(server: Server) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, TypedDict
 
 import pyarrow as pa
@@ -11,6 +17,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.sinks.databases import connecting, database_of
+from headgate.agents.sinks.sink import TargetRefuses
 from headgate.agents.sinks.sql import SqlSink, SqlTable
 from headgate.core.batching.sinking import FencedSink, SinkBatch, SinkOwner
 from headgate.core.columns.schema import FLOAT, INT, TEXT, ColumnSchema, ColumnSpec
@@ -80,6 +87,32 @@ def test_a_row_that_the_database_refuses_goes_to_the_dead_letters(target: Target
         n for n in range(20) if n not in (3, 7)
     ]
     assert [json.loads(one.value or b"")["id"] for one in letters] == [3, 7]
+
+
+def test_a_record_without_a_value_is_left_to_the_policy() -> None:
+    """It deletes no row, as its key need not be that of the table. Of columns it never gets here."""
+    app = hg.App("sales", serde=hg.json())
+    orders = app.input("orders", serde=hg.json(Order))
+    orders.to_sql("sqlite:////tmp/never-opened", "orders")
+    with hg.testing.Driver(app) as d:
+        with pytest.raises(hg.UserCodeError, match=r"a tombstone\) is no row.*on_error=.skip."):
+            d.send("orders", None, key="1")
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_a_record_without_a_value_that_is_left_out_is_counted(columns: bool, tmp_path: Path) -> None:
+    app = hg.App("sales", serde=hg.json())
+    orders = app.input("orders", serde=hg.json(Order))
+    (orders.columns() if columns else orders).to_sql(f"sqlite:///{tmp_path}/target", "orders", on_error="skip")
+    with hg.testing.Driver(app) as d:
+        send(d, order(1))
+        d.send("orders", None, key="1")
+        send(d, order(2))
+        d.drain()
+        counts = d.counters
+    assert counts["tombstones_dropped" if columns else "records_skipped"] == 1
+    found = sqlite3.connect(tmp_path / "target").execute("SELECT id FROM orders ORDER BY id").fetchall()
+    assert found == [(1,), (2,)]
 
 
 def test_a_table_that_does_not_fit_fails_the_task_with_the_databases_words(target: Target) -> None:
@@ -184,11 +217,46 @@ def declared(**more: Any) -> None:
         ({"url": "mysql://me:hunter2@db/x"}, r"mysql://me:\*\*\*@db/x"),
         ({"url": "sqlite:///a.db"}, "not absolute"),
         ({"key": "id", "order": "none"}, "order="),
+        ({"key": "contry"}, "the rows have no column 'contry'; they have .* did you mean 'country'"),
+        ({"key": None, "mode": "upsert"}, "key=None names no columns"),
+        ({"key": None}, "leave key out to append rows"),
+        ({"key": ("id", "id")}, "or one twice"),
+        ({"key": 5}, "key=5 names no columns"),
     ],
 )
 def test_what_cannot_work_is_refused_where_it_is_declared(given: dict[str, Any], what: str) -> None:
     with pytest.raises(hg.DeclarationError, match=what):
         declared(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (
+            {"options": {"compresion": "zstd"}},
+            "unexpected parquet write option: compresion.* did you mean 'compression'",
+        ),
+        ({"options": {"compression": "zsdt"}}, "Unsupported compression: zsdt"),
+        ({"options": {"row_group_size": 5}}, "unexpected parquet write option"),
+        ({"options": "zstd"}, r"to_files\(options='zstd'\)"),
+        ({"format": "orc", "options": {"compression": "zstd"}}, "options are those of Parquet"),
+        ({"path": "out"}, r"to_files\('out'\): this is neither"),
+        ({"path": print}, "a function that writes is a sink"),
+        ({"partition_by": "contry"}, r"to_files\(partition_by='contry'\): the rows have no column"),
+    ],
+)
+def test_wrong_arguments_of_to_files_are_refused_by_its_name(given: dict[str, Any], what: str) -> None:
+    app = hg.App("sales", serde=hg.json())
+    with pytest.raises(hg.DeclarationError, match=what):
+        app.input("orders", serde=hg.json(Order), key="id").to_files(**{"path": "/tmp/never-made", **given})
+
+
+def test_unknown_columns_are_to_be_declared_for_the_verb_that_was_called() -> None:
+    app = hg.App("sales", serde=hg.json())
+    with pytest.raises(hg.DeclarationError) as caught:
+        app.input("orders").to_sql("sqlite:////tmp/never-opened", "orders")
+    assert ".to_sql(…, rows=Order)" in caught.value.remedy
+    assert "spark" not in str(caught.value)
 
 
 def test_any_order_may_be_wanted() -> None:
@@ -219,3 +287,68 @@ def test_a_lock_of_somebody_else_is_no_failure_of_the_batch(postgres: Any, monke
         second.open(owner(2))
     second.close()
     first.close()
+
+
+HOLDS = """
+import sys, duckdb
+link = duckdb.connect(sys.argv[1])
+print("it is open", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has a file of DuckDB."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "it is open\n"
+        try:
+            yield other
+        finally:
+            other.communicate("")
+
+
+def opens(path: Path) -> None:
+    sink = SqlSink(SqlTable(f"duckdb:///{path}", "orders", COLUMNS), connecting("duckdb"))
+    sink.open(owner(1))
+    sink.close()
+
+
+def test_a_file_that_another_process_keeps_fails_the_task_and_one_that_it_leaves_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of before may still be about to end. If it does not, two workers write to one file, which no retry will mend."""
+    module = pytest.importorskip("headgate.agents.sinks.duck")
+    path = tmp_path / "target"
+    with held(path) as other:
+        for _ in range(2):
+            with pytest.raises(hg.TargetDown, match=rf"another process has the file: .*\(PID {other.pid}\)"):
+                opens(path)
+    opens(path)
+    with held(path) as other:
+        with pytest.raises(hg.TargetDown):
+            opens(path)
+        monkeypatch.setattr(module, "HELD_S", 0.0)
+        with pytest.raises(
+            TargetRefuses, match=rf"PID {other.pid}\), for .* s already.*one worker, or write to PostgreSQL"
+        ):
+            opens(path)
+    with held(path), pytest.raises(TargetRefuses):
+        opens(path)
+    opens(path)
+
+
+def test_a_job_whose_file_another_process_keeps_fails_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is what the status shows as the reason."""
+    module = pytest.importorskip("headgate.agents.sinks.duck")
+    monkeypatch.setattr(module, "HELD_S", 0.0)
+    path = tmp_path / "target"
+    with held(path) as other, hg.testing.Driver(job(f"duckdb:///{path}"), settings={"error.retries": 1000}) as d:
+        send(d, order(1))
+        with pytest.raises(hg.UserCodeError, match=rf"PID {other.pid}\)"):
+            d.end("orders")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.agents.runtime.copies.directory import CopyDirectory
 from headgate.agents.state.directory import Directory
-from headgate.agents.state.leftovers import remove_left
+from headgate.agents.state.leftovers import remove_copies, remove_left
 from headgate.agents.state.rocks import REMOVED, RocksStore, StoreMemory, open_rocks, wipe
 from headgate.agents.state.store import Owner, StoreHeld
 from headgate.core.coordination.leftovers import over
@@ -114,6 +115,36 @@ def test_a_delay_of_nothing_keeps_everything_and_no_directory_is_no_error(tmp_pa
     assert swept(tmp_path, memory) == []
     left(tmp_path, memory, age_s=9 * DELAY_S)
     assert swept(tmp_path, memory, delay_s=0.0) == []
+
+
+def copied(job: Path, memory: StoreMemory, table: str, *, uuid: str = "u1", age_s: float = DELAY_S) -> Path:
+    """A copy of a table that no process has open."""
+    store = CopyDirectory(job, table, memory).open(Owner(uuid, f"the copy of table {table}", -1), [table])
+    store.write({table: {b"k": b"v"}}, position=7)
+    store.close()
+    path = job / "copies" / table / "1"
+    aged(path, age_s)
+    return path
+
+
+def test_copies_of_tables_go_once_no_process_uses_them(tmp_path: Path, memory: StoreMemory) -> None:
+    """Whether the job still has the table or not. One that is open, young, or of another life of the job stays."""
+    old, of_other = copied(tmp_path, memory, "old"), copied(tmp_path, memory, "other", uuid="u2")
+    young, used = copied(tmp_path, memory, "young", age_s=1), copied(tmp_path, memory, "used")
+    half = copied(tmp_path, memory, "half", age_s=0)
+    (half / "db").rename(half / REMOVED)
+    for file in (half / REMOVED).iterdir():
+        os.utime(file, (0, 0))
+    opened = open_rocks(used, memory, Owner("u1", "the copy of table used", -1))
+    aged(used, 9 * DELAY_S)
+    foreign: set[Path] = set()
+    for gone in ([("half", half), ("the copy of table old", old)], []):
+        found = remove_copies(tmp_path, "u1", memory, partial(over, delay_s=DELAY_S), NOW_S, foreign)
+        assert [(one.task, one.path) for one in found] == gone
+    assert (foreign, old.exists(), half.exists()) == ({of_other}, False, False)
+    assert opened.get("used", b"k") == b"v"
+    assert young.exists()
+    opened.close()
 
 
 KILLED = """

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import gc
 import random
+import re
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -280,6 +282,17 @@ def test_tasks_of_any_name_have_stores_of_their_own(tmp_path, one, other):
     assert {path.name for path in job.iterdir()} == {"tasks", "spares"}
 
 
+def test_a_store_with_the_first_record_of_the_log_is_further_than_one_with_none(tmp_path):
+    memory = StoreMemory(8 << 20)
+    first = Directory(tmp_path, OWNER.task, memory).open(OWNER)
+    spare = Directory(tmp_path, OWNER.task, memory).open(OWNER)  # the first one is locked
+    spare.write({"t": {b"k": b"v"}}, position=0)
+    first.close()
+    spare.close()
+    with contextlib.closing(Directory(tmp_path, OWNER.task, memory).open(OWNER)) as found:
+        assert (found.meta.position, found.get("t", b"k")) == (0, b"v")
+
+
 def test_one_bound_for_all_databases_of_a_worker(tmp_path):
     """Ten databases are written to; what they hold in memory stays within the one setting."""
     memory = StoreMemory(16 << 20)
@@ -295,6 +308,43 @@ def test_one_bound_for_all_databases_of_a_worker(tmp_path):
     for store in stores:
         assert len(list(store.range("t"))) == 8000
         store.close()
+
+
+def filtered(store):
+    """How many tables of a store have a filter for their write buffer, as RocksDB itself has noted."""
+    newest = max((store.path / "db").glob("OPTIONS-*"))
+    return len(re.findall(r"memtable_prefix_bloom_size_ratio=0\.02", newest.read_text()))
+
+
+def test_tables_have_filters_for_their_write_buffers_as_far_as_memory_allows(tmp_path):
+    """Each takes its memory before its first row: a sixteenth is for them, and who closes gives it back."""
+    memory = StoreMemory(64 << 20)
+    size = memory.table_options()[1]
+    memory.release(size)
+    room = memory.limit // 16 // size
+    first = open_rocks(tmp_path / "a", memory, Owner("u"), [f"t{n}" for n in range(room - 1)])
+    second = open_rocks(tmp_path / "b", memory, Owner("u"), ["one", "two"])
+    second.write({"later": {b"k": b"v"}})
+    assert (filtered(first), filtered(second)) == (room - 1, 1)
+    first.close()
+    first.close()
+    third = open_rocks(tmp_path / "c", memory, Owner("u"), [f"t{n}" for n in range(room + 5)])
+    assert filtered(third) == room - 1
+    second.close()
+    third.close()
+    assert memory.table_options()[1] == size
+
+
+def test_a_store_that_does_not_open_takes_no_memory_for_filters(tmp_path):
+    """Otherwise a directory that is tried again and again would use up what is for all."""
+    memory = StoreMemory(64 << 20)
+    (tmp_path / "t" / "db").mkdir(parents=True)
+    (tmp_path / "t" / "db" / "CURRENT").write_text("no manifest")
+    left = memory._filters
+    for _ in range(3):
+        with pytest.raises(StoreUnusable):
+            open_rocks(tmp_path / "t", memory, Owner("u"), ["one"])
+    assert memory._filters == left
 
 
 FULL_DISK = """
@@ -466,3 +516,26 @@ def test_a_store_that_refused_a_write_is_never_written_again(store):
             again()
     assert (store.meta.position, store.meta.followed_until_ms) == (1, None)
     assert store.get("t", b"k") == b"1"
+
+
+def test_a_lookup_does_not_read_the_filter_of_a_whole_file(tmp_path):
+    """That of this file is larger than a shard of the cache, so it would be read again for each lookup."""
+    drawn = random.Random(1)
+    rows = {b"user-%d" % number: drawn.randbytes(12) for number in range(1_000_000)}
+    keys = list(rows)
+    with contextlib.closing(open_rocks(tmp_path / "t", StoreMemory(64 << 20), OWNER)) as store:
+        asyncio.run(write_in_turn(store, {"a": rows}))
+        store.flush()
+        store._view("a").compact_range(None, None)  # into one file, of which nothing is pinned
+        wanted = [drawn.sample(keys, 100) for _ in range(80)]
+        for some in wanted[:40]:
+            store.get_many("a", some)
+        before = _bytes_read()
+        for some in wanted[40:]:
+            assert store.get_many("a", some) == [rows[key] for key in some]
+        assert (_bytes_read() - before) / 4_000 < 4_096, "more than a block a key"
+
+
+def _bytes_read() -> int:
+    """How many bytes this process has read from files."""
+    return int(Path("/proc/self/io").read_text().split()[1])

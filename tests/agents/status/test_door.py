@@ -72,3 +72,18 @@ async def test_a_refused_request_reaches_no_page() -> None:
         assert reached == []
         answer = await client.get("/api/tables", headers={"Authorization": "Bearer t0ken"})
         assert (answer.status, await answer.text(), reached) == (200, "secret rows", ["/api/tables"])
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "anyone"),
+    [
+        ("127.0.0.1", "", False),
+        ("localhost", "", False),
+        ("0.0.0.0", "", True),
+        ("10.1.2.3", "", True),
+        ("0.0.0.0", "t", False),
+    ],
+)
+def test_pages_beyond_loopback_without_a_token_are_open_to_anyone(host: str, token: str, anyone: bool) -> None:
+    """A worker warns of that at its start."""
+    assert PageDoor(host, token).open == anyone

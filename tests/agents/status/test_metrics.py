@@ -11,20 +11,27 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.agents.cli.start.run import restore_line
+from headgate.agents.durations import Durations
 from headgate.agents.operators.joins.joined import SideRows
 from headgate.agents.operators.joins.kept_rows import SideCounts
 from headgate.agents.operators.windows.open_windows import OpenCounts
 from headgate.agents.operators.windows.windowed import LateCounts
 from headgate.agents.port.broker_clock import BrokerClock
+from headgate.agents.runtime.copies.facts import LIVE, CopyFacts
 from headgate.agents.runtime.host.unreadable import Unreadable
 from headgate.agents.runtime.task.at_work import AtWork
+from headgate.agents.runtime.task.past import Past
 from headgate.agents.status import documents
 from headgate.agents.status.metric import COUNTER
 from headgate.agents.status.metrics import METRICS, render
+from headgate.agents.step_work import StepTotals
+from headgate.agents.worker.load.copy_load import CopyLoad, copy_documents
 from headgate.agents.worker.load.health import Health
 from headgate.agents.worker.load.lags import Lags
 from headgate.agents.worker.load.load import MOST_BYTES, key_load, load_of, task_load
+from headgate.agents.worker.load.step_facts import steps_of_load
 from headgate.agents.worker.load.times import Times
+from headgate.agents.worker.load.work_load import Rates
 from headgate.agents.worker.sensors import Counting
 from headgate.core.batching.batch_progress import (
     AtSpark,
@@ -42,6 +49,12 @@ from headgate.core.names import StreamPartition
 from headgate.core.orders import RESTING, WORKING, TaskState
 from headgate.core.progress.frames import MAX_TIME
 from headgate.core.progress.producers import Holder
+
+COPY = CopyFacts(
+    table="rates", topic="prices", state=LIVE, rows=7, bytes=700, lag=3, age_ms=2_500, read=9, left_out=1, built_anew=2,
+    positions={0: 9}, why="",
+)  # fmt: skip
+"""A copy of a table that the worker keeps."""
 
 
 def task(name: str, state: str, watermark: int = 1_000_000):
@@ -88,7 +101,7 @@ def task(name: str, state: str, watermark: int = 1_000_000):
                 ],
             )
         ),
-        state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),
+        state=Bag(store=None, progress=Bag(position=30, end=100, records=30, seconds=3.0)),
     )
 
 
@@ -115,12 +128,30 @@ def worker(*tasks):
     actors, committing = {one.name: one for one in tasks}, Bag(commits=11, under_way_s=lambda: 0.5)
     taken = (SparkMemory("jvm", 700), SparkMemory("python", 160, 900, 2))
     spark = Bag(seen=lambda: AtSpark(SparkState("ready", started=2, taken=taken)))
-    runtime = Bag(producers=Bag(outbox=None, committing=committing), unreadable=unreadable(), spark=spark)
+    followers = Bag(
+        all={"Partition 9": Bag(work=object()), "Partition 8": Bag(work=None)}, left=lambda: {"Partition 9": 70}
+    )
+    steps = StepTotals()
+    steps.of("score").ns, steps.of("score").rows = 2_500_000_000, 40
+    took = Durations()
+    took.add(0.004)
+    runtime = Bag(
+        producers=Bag(outbox=None, committing=committing, commits=took),
+        turns=Bag(chunks=took, clocks=None),
+        counters={"Partition 0": Counter({"waited.paused": 2})},
+        steps=steps,
+        past=Past(),
+        unreadable=unreadable(),
+        spark=spark,
+        followers=followers,
+        copies=Bag(facts=lambda: [COPY], waits=""),
+    )
     return Bag(
         job="sales/1",
+        unread=["orders-it"],
         memory=Bag(decoded=Bag(used=700, limit=1000, evicted=50), used=lambda: 900, limit=3000),
         leftovers=Bag(removed=2, removed_bytes=4096),
-        options=Bag(processor="w1", process="p1"),
+        options=Bag(processor="w1", process="p1", version="1.2.3"),
         participant=Bag(
             exit_code=None,
             ready=True,
@@ -130,6 +161,7 @@ def worker(*tasks):
             runtime=runtime,
             actors=actors,
             times=Times(),
+            rates=Rates(),
             lags_now=lambda: Lags().look({}, actors, 0.0),
             health=Health(0.0),
             owned=dict,
@@ -184,6 +216,10 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     kept |= {"late_rows_total": 2.0, "unmatched_rows_total": 1.0}
     assert {name: found[f"headgate_join_{name}", ("left", "j")] for name in kept} == kept
     assert found["headgate_join_rows", ("right", "j")] == 0.0
+    copied = {"rows": 7.0, "bytes": 700.0, "lag_records": 3.0, "age_seconds": 2.5, "stopped": 0.0}
+    copied |= {"records_left_out_total": 1.0}
+    assert {name: found[f"headgate_copy_{name}", ("rates",)] for name in copied} == copied
+    assert found["headgate_copies_built_anew_total", ("rates",)] == 2.0
     assert ("headgate_join_oldest_row_seconds", ("right", "j")) not in found
     assert found["headgate_state_memory_bytes", ("decoded",)] == 700.0
     assert found["headgate_state_memory_bytes", ("rocksdb",)] == 900.0
@@ -200,6 +236,12 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     assert re.search(r'headgate_bootstrapping_partitions\{.*stream="orders".*\} 1\.0', bootstraps)
     assert found["headgate_unreadable_records_total", ("__headgate_heartbeat_sales_1",)] == 1.0
     assert found["headgate_http_requests_total", ("200",)] == 3.0
+    assert found["headgate_step_seconds_total", ("score",)] == 2.5
+    assert found["headgate_step_rows_total", ("score",)] == 40.0
+    assert found["headgate_chunk_seconds_bucket", ("0.0025",)] == 0.0
+    assert found["headgate_chunk_seconds_bucket", ("0.005",)] == 1.0
+    assert (found["headgate_commit_seconds_count", ()], found["headgate_commit_seconds_sum", ()]) == (1.0, 0.004)
+    assert found["headgate_partition_lag_records", ("0", "orders")] == 5.0
 
 
 def test_batches_are_summed_over_the_tasks_of_a_worker() -> None:
@@ -233,7 +275,7 @@ def test_batches_are_summed_over_the_tasks_of_a_worker() -> None:
 def test_a_task_can_be_asked_in_every_state(state: str) -> None:
     """A page or a heartbeat in the middle of a restore must not end a worker."""
     one = worker(task("Partition 0", state))
-    said = task_load(load_of(one.participant, 1_010_000), "Partition 0")
+    said = task_load(load_of(one.participant, Now(5.0, 1_010_000)), "Partition 0")
     assert said["state"] == state
     assert render(one)
     assert documents.watermarks(one.actors["Partition 0"]) == (
@@ -244,15 +286,15 @@ def test_a_task_can_be_asked_in_every_state(state: str) -> None:
 def test_how_keys_are_spread_comes_through_heartbeats() -> None:
     """By input, in how many tasks: what `headgate status` shows."""
     both = [
-        load_of(worker(task("Partition 0", TaskState.RUNNING)).participant, 1_010_000),
-        load_of(worker(task("Partition 1", TaskState.RUNNING)).participant, 1_010_000),
+        load_of(worker(task("Partition 0", TaskState.RUNNING)).participant, Now(5.0, 1_010_000)),
+        load_of(worker(task("Partition 1", TaskState.RUNNING)).participant, Now(5.0, 1_010_000)),
     ]
     assert key_load(both) == {"orders": {"murmur2": 2}}
 
 
 def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
     """The maximal watermark is not a date in the far future."""
-    load = load_of(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME)).participant, 1_010_000)
+    load = load_of(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME)).participant, Now(5.0, 1_010_000))
     assert task_load(load, "Partition 0")["watermark_ms"] == MAX_TIME
     assert documents.time_of(MAX_TIME) == "end"
     assert (
@@ -262,7 +304,9 @@ def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
 
 def test_a_heartbeat_stays_within_its_limit_however_many_tasks_there_are() -> None:
     """What does not fit is left out, and that is said."""
-    load = load_of(worker(*(task(f"Partition {n}", TaskState.RUNNING) for n in range(1000))).participant, 1_010_000)
+    load = load_of(
+        worker(*(task(f"Partition {n}", TaskState.RUNNING) for n in range(1000))).participant, Now(5.0, 1_010_000)
+    )
     data = encode_beat(Heartbeat("w1", "p1", "000001-aa", 1.0, load=load))
     assert len(data) <= MAX_BEAT
     assert decode_beat(data).load["left_out"] == load["left_out"] > 0
@@ -274,7 +318,7 @@ def test_the_lag_of_a_task_that_does_not_run_comes_through_a_heartbeat() -> None
     one = worker(task("Partition 0", TaskState.RUNNING))
     at = StreamPartition("orders", 1)
     one.participant.lags_now = lambda: {"Partition 0": {at: 3}, "Partition 1": {at: 700}, "Partition 2": {at: None}}
-    load = load_of(one.participant, 1_010_000)
+    load = load_of(one.participant, Now(5.0, 1_010_000))
     assert {name: number for name, number in load.items() if name.startswith("lag.")} == {
         "lag.Partition 0": 3.0,
         "lag.Partition 1": 700.0,
@@ -323,3 +367,19 @@ def test_a_sensor_hears_letters_and_requests() -> None:
     sensor.on_stream_event_out(place, 3, None, Bag(), None)
     sensor.on_web_request_end(None, None, Bag(status=503), None)
     assert (sensor.records, sensor.letters, sensor.requests) == ({"orders": 3}, 2, {503: 1})
+
+
+def test_a_copy_of_a_table_comes_through_a_heartbeat() -> None:
+    load = load_of(worker().participant, Now(0.0, 1_010_000))
+    assert copy_documents(steps_of_load(CopyLoad, load)) == [
+        {
+            "table": "rates",
+            "state": "live",
+            "rows": 7,
+            "bytes": 700,
+            "lag": 3,
+            "age_s": 2.5,
+            "left_out": 1,
+            "built_anew": 2,
+        }
+    ]

@@ -220,6 +220,19 @@ def test_a_task_under_another_grant_is_not_read() -> None:
         assert document(queries.at_once("latest", "u1", {}, "000002-z"))["state"] == "moving"
 
 
+def test_a_task_that_is_granted_away_is_read_no_more() -> None:
+    """From the record of the coordinator stream on that says so, also where it was read a moment ago."""
+    with Driver(job()) as d:
+        filled(d)
+        state = state_of(d)
+        queries = Queries(asking(d, state=state))
+        there = min(dict(d.tasks["Partition 0"].state.table("latest").items()))
+        assert document(queries.at_once("latest", there, {}, ""))["found"]
+        moved = c.SetGrant("Partition 0", d.tasks["Partition 0"].grant + 1, "w2", "000002-y")
+        state.apply(c.Entry(state.position, c.key_of(moved), moved))
+        assert queries.at_once("latest", there, {}, "") is None
+
+
 def test_a_key_in_two_tasks_is_told_and_not_guessed() -> None:
     """A function has written it in both."""
     app = hg.App("job")

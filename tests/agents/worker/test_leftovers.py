@@ -78,10 +78,15 @@ async def test_an_error_of_the_disk_is_said_once_and_the_other_tasks_are_looked_
             raise OSError("the disk is read only")
         return [RemovedStore("b", job / "tasks" / "b", 100, 60.0)]
 
+    def removes_copies(job: Path, *_: Any) -> list[RemovedStore]:
+        return [RemovedStore("the copy of table t", job / "copies" / "t" / "2", 50, 70.0)]
+
     monkeypatch.setattr(tried, "remove_left", removes)
+    monkeypatch.setattr(tried, "remove_copies", removes_copies)
     for _ in range(2):
         await left.look(Bag(), "u1")  # type: ignore[arg-type]
-    assert (left.removed, left.removed_bytes) == (2, 200)
+    assert (left.removed, left.removed_bytes) == (4, 300)
     said = capsys.readouterr().err
     assert said.count("the store that 'a' has left behind cannot be removed: the disk is read only") == 1
-    assert said.count("nothing was written here for 60 s (state.cleanup-delay)") == 2
+    assert said.count("the task runs elsewhere, and nothing was written here for 60 s (state.cleanup-delay)") == 2
+    assert said.count("no worker here uses this copy, and nothing was written here for 70 s (state.cleanup-delay)") == 2

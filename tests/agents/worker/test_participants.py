@@ -18,6 +18,7 @@ from headgate.agents.live_settings import Settings
 from headgate.agents.measured import Clocks
 from headgate.agents.port.errors import Fenced, NotSent, OutcomeUnknown, ProducerBroken
 from headgate.agents.port.port import Background, BatchInWork
+from headgate.agents.runtime.copies.directory import NoDirectory
 from headgate.agents.state.store import Disk, NoDisk
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
@@ -53,6 +54,9 @@ class Life:
 
     def disk(self, task: str) -> Disk:
         return NoDisk()
+
+    def copy_disk(self, table: str) -> NoDirectory:
+        return NoDirectory()
 
     def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         async def awaited() -> None:

@@ -33,7 +33,7 @@ async def worker(tmp_path: Path) -> Any:
         root=tmp_path / "overtaken-1",
     )
     worker = Worker(options)
-    worker.actors[TASK] = SimpleNamespace(ended=asyncio.Event())  # type: ignore[assignment]
+    worker.actors[TASK] = SimpleNamespace(ended=asyncio.Event(), site=SimpleNamespace(pipeline=None))  # type: ignore[assignment]
     yield worker
     for task in list(worker.host.spawned):
         task.cancel()

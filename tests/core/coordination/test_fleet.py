@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from headgate.core.coordination import fleet as f
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.state import JobState
+from headgate.core.graph.model import JobModel
+from headgate.core.names import StreamPartition
+from headgate.core.orders import TaskState
 from headgate.core.settings import Resolved
 
 
@@ -73,3 +76,25 @@ def test_a_number_that_nobody_would_follow_is_named_with_the_reason():
     assert f.follower_problem([a]) == f.follower_problem([]) == ""
     assert "solo was not started by `headgate run --workers`" in f.follower_problem([a, alone])
     assert "2 supervisors have started workers (a, b)" in f.follower_problem([a, other])
+
+
+def test_a_job_is_settled_once_its_workers_are_there_and_its_tasks_run_where_they_are_to_run():
+    """A grant that was given is no task that runs, and one elsewhere is on its way."""
+    job, offset = a_job(("a-0", 5, "joined"), ("a-1", 5, "joined")), itertools.count(100)
+
+    def apply(*messages: c.Message) -> None:
+        for message in messages:
+            job.apply(c.Entry(next(offset), c.key_of(message), message))
+
+    assert f.unsettled(job, 3) == "2 of 3 workers are there"
+    assert f.unsettled(job, 2) == "the tasks are not placed on them yet"
+    tasks = {f"Partition {n}": (StreamPartition("orders", n),) for n in range(2)}
+    wanted = {"Partition 0": "a-0", "Partition 1": "a-1"}
+    apply(c.SetJobModel(JobModel(tasks=tasks, wanted=wanted, processors=("a-0", "a-1"))))
+    grants = [c.SetGrant(task, 1, processor, "000001-a") for task, processor in wanted.items()]
+    apply(*grants)
+    assert f.unsettled(job, 2) == "2 of 2 tasks do not run where they are to run: Partition 0, Partition 1"
+    apply(*(c.SetTaskState(task, 1, TaskState.RUNNING) for task in tasks))
+    assert f.unsettled(job, 2) == ""
+    apply(c.SetJobModel(JobModel(tasks=tasks, wanted=dict.fromkeys(tasks, "a-0"), processors=("a-0", "a-1"))))
+    assert f.unsettled(job, 2) == "1 of 2 tasks do not run where they are to run: Partition 1"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.leftovers import LOOK_S, left_behind, look_s, over
 from headgate.core.coordination.state import NEVER_RAN, JobState
-from headgate.core.graph.model import JobModel
+from headgate.core.graph.model import JobModel, Preparation
 from headgate.core.names import StreamPartition
 from headgate.core.orders import TaskState
 
@@ -18,11 +18,19 @@ from ..house import House
 THERE = "000001-b"
 
 
-def job(*more: c.Message, wanted: str = "w2", holder: str = "w2", said: str | None = TaskState.RUNNING) -> JobState:
+def job(
+    *more: c.Message,
+    wanted: str = "w2",
+    holder: str = "w2",
+    said: str | None = TaskState.RUNNING,
+    preparing: str = "",
+    standby: str = "",
+) -> JobState:
     """One task `t` that a worker holds, as a coordinator stream says it."""
     model = JobModel(
         term=1, version=1, run_id="r", deployment="d", tasks={"t": (StreamPartition("orders", 0),)},
         wanted={"t": wanted}, processors=("w1", "w2"), producers={}, shared={},
+        preparing={"t": Preparation(preparing, 2)} if preparing else {}, standby={"t": standby} if standby else {},
     )  # fmt: skip
     told = [c.SetTaskState("t", 2, said)] if said is not None else []
     messages = [c.SetJobModel(model), c.SetChangelog("t", 5), c.SetGrant("t", 2, holder, THERE), *told, *more]
@@ -33,6 +41,7 @@ def job(*more: c.Message, wanted: str = "w2", holder: str = "w2", said: str | No
 def test_a_task_that_runs_elsewhere_has_left_its_store_here() -> None:
     """With its partition of the task log, by which the store is told from that of another task."""
     assert left_behind(job(), "w1") == {"t": 5}
+    assert left_behind(job(standby="w3"), "w1") == {"t": 5}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +51,9 @@ def test_a_task_that_runs_elsewhere_has_left_its_store_here() -> None:
         pytest.param(job(holder="w1", wanted="w1"), id="it runs here"),
         pytest.param(job(wanted="w1"), id="it is to run here"),
         pytest.param(job(wanted="w3"), id="it is to move on"),
+        pytest.param(job(preparing="w1"), id="it is prepared here"),
+        pytest.param(job(preparing="w3"), id="it is about to move on"),
+        pytest.param(job(standby="w1"), id="this is its standby"),
         pytest.param(job(said=None), id="it has not restored there yet"),
         pytest.param(job(said=TaskState.FAILED), id="it has failed there"),
         pytest.param(job(said=TaskState.RELEASING), id="it is being released"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from headgate.core.coordination.metadata import (
 from headgate.core.coordination.state import JobState
 from headgate.core.coordination.wire import encode
 from headgate.core.errors import DataError, SettingError
-from headgate.core.graph.model import JobModel
+from headgate.core.graph.model import PUT_OFF, JobModel, Preparation
 from headgate.core.names import StreamPartition
 
 FIRST, SECOND = "000001-aa", "000002-bb"
@@ -88,6 +89,8 @@ def test_assignments_say_who_runs_a_task_who_should_and_where_its_store_lies() -
         "task": TASK,
         "worker": "w1",
         "wanted": "w2",
+        "preparing": None,
+        "standby": None,
         "grant": 3,
         "said": "running",
         "why": "",
@@ -95,6 +98,14 @@ def test_assignments_say_who_runs_a_task_who_should_and_where_its_store_lies() -
     }
     gone = found["Partition 10"]
     assert (gone["worker"], gone["said"], gone["why"], gone["location"]) == (None, "released", "moved", "rack-2")
+
+
+@pytest.mark.parametrize(("grant", "shown"), [(3, "w2"), (PUT_OFF, None)])
+def test_a_preparation_that_is_put_off_is_not_shown_as_under_way(grant: int, shown: str | None) -> None:
+    """No one follows the log of a task while its run is stopped."""
+    ahead = replace(MODEL, wanted={TASK: "w1"}, processors=("w1", "w2"), preparing={TASK: Preparation("w2", grant)})
+    found = stored(folded(c.SetJobModel(ahead)), ASSIGNMENTS)[TASK]
+    assert (found["wanted"], found["preparing"]) == ("w1", shown)
 
 
 def test_requests_say_what_has_become_of_them() -> None:

@@ -305,6 +305,23 @@ def test_words_of_fenced_incarnations_change_no_answer(messages: list[c.Message]
     ) == answers
 
 
+@pytest.mark.parametrize(
+    ("run", "shown"),
+    [
+        (None, None),
+        (c.SetRun("r1", "d", "running", "u"), "p2"),
+        (c.SetRun("r1", "d", "stopped", "u"), None),
+        (c.SetRun("r1", "e", "running", "u"), None),
+    ],
+    ids=["no run", "it runs", "it is stopped", "another deployment"],
+)
+def test_a_standby_is_one_while_its_run_runs(run: c.SetRun | None, shown: str | None):
+    """The model keeps it over a stop, and no one follows a log meanwhile."""
+    model = JobModel(run_id="r1", deployment="d", processors=("p1", "p2"), standby={"t": "p2"})
+    assert folded(*([] if run is None else [run])).standby("t") is None
+    assert folded(c.SetJobModel(model), *([] if run is None else [run])).standby("t") == shown
+
+
 def test_another_job_on_the_stream_is_named():
     """Whoever leads says whose stream it is: two jobs whose names give the same topics would otherwise steer each other."""
     state = folded(c.SetLeader(1, "p1", "me", "my_sales/1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -275,6 +276,22 @@ def test_a_run_behind_other_jobs_comes_back_as_it_was():
         goes_on=True,
         reopens=True,
         overrides={"buffer.bytes": "1MiB"},
+        unparks=(c.UnparkRequest("q:t:0", "q", "t", "skip", 7, 9), c.UnparkRequest("q:t:1", "q", "t", "release")),
     )
     assert read(0, *encode(run, STAMP)).message == run
     assert b"goes_on" not in encode(c.SetRun("r2", "d1", "running", "u"), STAMP)[1]
+    assert b"unparks" not in encode(c.SetRun("r2", "d1", "running", "u"), STAMP)[1]
+    other = replace(run, unparks=(c.UnparkRequest("q:t:0", "q", "t", "burn"),))
+    assert "none of release, skip" in read(0, *encode(other, STAMP)).problem
+
+
+def test_a_run_that_topics_have_joined_names_them_and_any_other_is_written_as_before():
+    run = c.SetRun("r2", "d1", "running", "u", joined=("orders-it", "orders-be"), unjoined={"orders-wide": "too wide"})
+    assert read(0, *encode(run, STAMP)).message == run
+    assert b"joined" not in encode(c.SetRun("r2", "d1", "running", "u"), STAMP)[1]
+
+
+def test_a_task_that_releases_although_it_is_wanted_there_can_be_read():
+    """The worker says so in the task's place. It could not be read, so the leader never saw it, and the worker wrote it again and again."""
+    said = c.SetTaskState("Partition 0", 3, "releasing", "moved")
+    assert read(0, *encode(said, STAMP)).message == said

@@ -41,6 +41,14 @@ GOOD = {
         (Input("a"), Input("b", broadcast=True)),
         (TABLE, Stage("rk", "rekey", ("a",)), join("rk", "t", on=("whatever", None))),
     ),
+    "a join with a table of its own aggregate": (
+        (A,),
+        (counts(), Stage("m", "map", ("n",)), Stage("t", "table", ("m",), stateful=True), join("a", "t")),
+    ),
+    "a join of a shuffle with a table of its own windows": (
+        (A,),
+        (by("x", "a"), Stage("w", "window", ("x",), stateful=True), Stage("t", "table", ("w",), stateful=True), join("x", "t")),
+    ),
     "a join behind a broadcast shuffle": ((A, B), (Stage("w", "broadcast", ("b",), writes=("j-1-w",)), join("a", "w", on=("z", None)))),
     "a join of a stream with itself through a shuffle": ((A,), (by("x", "a", "k"), join("a", "x", on=("k", "k")))),
     "a join of two shuffles": ((A, B), (by("x", "a"), by("y", "b"), join("x", "y", on=("x", "x")))),
@@ -49,6 +57,10 @@ GOOD = {
     "a merge of different keys that nobody keeps state by": ((A, Input("b", key="z")), (Stage("m", "merge", ("a", "b")), to("m"))),
     "a rekey before an output": ((A,), (Stage("rk", "rekey", ("a",)), to("rk"))),
     "a rekey before a shuffle": ((A,), (Stage("rk", "rekey", ("a",)), by("x", "rk"), Stage("w", "window", ("x",), stateful=True))),
+    "a rekey before a copy of a table": (
+        (A, Input("b", broadcast=True, copied=True)),
+        (Stage("rk", "rekey", ("b",)), Stage("t", "table", ("rk",), stateful=True), join("a", "t", on=("z", None))),
+    ),
     "one window of everything": ((A,), (Stage("g", "gather", ("a",), writes=("j-1-g",)), Stage("w", "window", ("g",)))),
     "two outputs into one topic": ((A, B), (to("a"), to("b", name="to-2"))),
     "an output that another stage reads": ((A, Input("out")), (to("a"), Stage("x", "agent", ("out",)))),
@@ -67,6 +79,15 @@ GOOD = {
     "updates that are to count as events": (
         (A,),
         (counts(), Stage("e", "as-events", ("n",)), counts("of", "e"), Stage("m", "merge", ("e", "a")), to("m")),
+    ),
+    "updates for a sink that replaces the row of their key": (
+        (A,),
+        (counts(), Stage("c", "batch", ("n",), stateful=True, takes_updates=True), Stage("s", "deliver", ("c",), meets=True)),
+    ),
+    "a merge of equal keys for such a sink": ((A, B), (Stage("m", "merge", ("a", "b")), Stage("s", "deliver", ("m",), meets=True))),
+    "a merge of any keys for a sink that does not replace rows": (
+        (A, Input("b", key="z")),
+        (Stage("m", "merge", ("a", "b")), Stage("s", "deliver", ("m",))),
     ),
     "an input that ends with its producers": ((Input("a", until="producers", producers=("j",)),), ()),
 }  # fmt: skip
@@ -96,6 +117,14 @@ BAD = {
     "'t' (table) combines streams whose keys differ in their bytes: 'a' (long) and 'b' (key); equal keys would not meet": (
         (Input("a", key_serde="long"), Input("b", key_serde="key")),
         (Stage("m", "merge", ("a", "b")), Stage("t", "table", ("m",), stateful=True)),
+    ),
+    "'s' (deliver) reads a merge of streams with different keys: 'k', 'z'": (
+        (A, Input("b", key="z")),
+        (Stage("m", "merge", ("a", "b")), Stage("s", "deliver", ("m",), meets=True)),
+    ),
+    "'s' (deliver) replaces rows by a key that rekey changed without a shuffle": (
+        (A,),
+        (Stage("rk", "rekey", ("a",)), Stage("s", "deliver", ("rk",), meets=True)),
     ),
     "two inputs read 'a'": ((A, A), ()),
     "two stages are called 'x'": ((A,), (Stage("x", "map", ("a",)), Stage("x", "map", ("a",)))),
@@ -134,6 +163,15 @@ BAD = {
     "the join 'j' joins 'a' with itself": ((A,), (Stage("f", "filter", ("a",)), join("a", "f"))),
     "the join 'j' joins 'j-1-x' with itself": ((A,), (by("x", "a"), Stage("f", "filter", ("x",)), join("x", "f"))),
     "the join 'j' joins 'b' with itself": ((B,), (TABLE, join("b", "t"))),
+    "the join 'j' joins 'c' with itself": (
+        (Input("c", key="k"),),
+        (
+            Stage("n", "window", ("c",), stateful=True),
+            Stage("m", "merge", ("n", "c")),
+            Stage("t", "table", ("m",), stateful=True),
+            join("c", "t"),
+        ),
+    ),
     "the join 'j' has 1 fields for its 2 sides": ((A, B), (join("a", "b", on=("k",)),)),
     "the join 'j' is on 'z', but 'b' is keyed by 'k'": ((Input("a", key="z"), B), (join("a", "b", on=("z", "z")),)),
     "the join 'j' is on 'k', but 'b' is not known to be keyed by it": (

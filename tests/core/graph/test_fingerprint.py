@@ -117,3 +117,12 @@ def test_differences_are_lines_for_people():
     ]
     assert differences({"a": "1"}, {"a": "1"}) == []
     assert differences({"stage:a": "1"}, {"stage:a": "2"}, "setting:") == []
+
+
+def test_who_follows_a_topic_for_copies_is_no_part_of_it():
+    """Versions that read it in each task take part in the same runs."""
+    with_copies = Graph((Input("a"), Input("r", broadcast=True, bootstrap=True, copied=True)))
+    without = Graph((Input("a"), Input("r", broadcast=True, bootstrap=True)))
+    assert fingerprint(with_copies, {}) == fingerprint(without, {})
+    assert parts(with_copies, {}) == parts(without, {})
+    assert (with_copies.copied, without.copied) == ({"r"}, frozenset())

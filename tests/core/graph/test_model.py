@@ -25,6 +25,7 @@ def a_model() -> JobModel:
         processors=("p1", "p2"),
         producers={"by-country": ProducerSet("by-country", 2, frozenset(TASKS))},
         former=("by-city",),
+        placer="mine:place",
     )
 
 
@@ -44,8 +45,9 @@ def test_it_answers_who_owns_and_who_should_run():
 def test_it_comes_back_from_its_value():
     assert from_value(3, to_value(a_model())) == a_model()
     of_before = to_value(a_model())
-    del of_before["former"]
-    assert from_value(3, of_before) == replace(a_model(), former=())
+    del of_before["former"], of_before["placer"]
+    assert from_value(3, of_before) == replace(a_model(), former=(), placer="")
+    assert "placer" not in to_value(replace(a_model(), placer=""))
 
 
 def test_it_remembers_the_streams_that_earlier_versions_wrote():
@@ -71,6 +73,7 @@ def test_it_remembers_the_streams_that_earlier_versions_wrote():
         {"producers": {"s": [1]}},
         {"producers": {"s": [-1, []]}},
         {"former": [1]},
+        {"placer": 1},
     ],
 )
 def test_what_is_no_model_is_refused(broken: dict):

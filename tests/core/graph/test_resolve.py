@@ -254,3 +254,27 @@ def test_who_shares_a_stream_with_another_job_is_its_producer():
     graph = Graph((Input("a"),), (Stage("s", "share", ("a",), writes=("clean",)),))
     resolved = resolve(graph, {"a": 2})
     assert producers(graph, resolved) == {"clean": {"Partition 0", "Partition 1"}}
+
+
+def test_a_topic_of_copies_may_be_made_again_with_fewer_partitions_and_every_task_still_names_it():
+    """No position of a task depends on it; versions that read it in their tasks find it in the model."""
+    stages = (Stage("t", "table", ("r",), stateful=True), Stage("j", "join", ("a", "t")))
+    before = resolve(Graph((Input("a"), Input("r", broadcast=True)), stages), {"a": 2, "r": 3})
+    copied = Graph((Input("a"), Input("r", broadcast=True, copied=True)), stages)
+    assert resolve(copied, {"a": 2, "r": 3}, before=before) == before
+    assert counts(resolve(copied, {"a": 2, "r": 1}, before=before)) == {"a": 2, "r": 1}
+    assert counts(resolve(copied, {"a": 2, "r": 5}, before=before)) == {"a": 2, "r": 5}
+    with pytest.raises(DeclarationError, match="cannot shrink"):
+        resolve(Graph((Input("a"), Input("r", broadcast=True)), stages), {"a": 2, "r": 1}, before=before)
+
+
+def test_a_sink_that_replaces_rows_needs_the_streams_that_meet_in_it_partitioned_alike():
+    """Otherwise rows of one key go through two tasks. It may not matter, which the declaration can say."""
+    graph = Graph(
+        (Input("a", key="k"), Input("b", key="k")),
+        (Stage("m", "merge", ("a", "b")), Stage("s", "deliver", ("m",), meets=True)),
+    )
+    resolve(graph, {"a": 2, "b": 2})
+    with pytest.raises(DeclarationError, match=r"'s' \(deliver\) needs 'a' and 'b' partitioned alike") as caught:
+        resolve(graph, {"a": 2, "b": 3})
+    assert 'order="any"' in caught.value.remedy

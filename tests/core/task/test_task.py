@@ -81,6 +81,7 @@ SAMPLES: dict[type, object] = {
     o.Release: o.Release("moved"),
     o.Abandon: o.Abandon("fenced"),
     o.Seek: o.Seek("s1", ORDERS, 0, 7),
+    o.Unpark: o.Unpark("u1", o.RELEASE),
     Tick: Tick(),
     StoreOpened: StoreOpened(),
     StoreBroken: StoreBroken("damaged"),

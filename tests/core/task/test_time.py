@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.names import StreamPartition as SP
-from headgate.core.orders import RunView
+from headgate.core.orders import RunChanged, RunView
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
 from headgate.core.progress.producers import StreamPhase
 from headgate.core.task.inputs import NEVER
@@ -499,3 +499,37 @@ def test_any_steps_hear_and_pass_on_what_the_plain_rule_says(steps, data):
         plain.settle(output)
         assert {name: rig.task.step_times.get(name, NO_TIME) for name in plain.told} == plain.told
         assert rig.task.announcer.said(":said", "out").ts == plain.said
+
+
+def test_time_waits_for_records_of_a_stream_that_are_put_aside():
+    """Until they are not, or the stream drains. What it has told before stays."""
+    rig = Rig(hearing(source_plan())).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1.0)
+    assert rig.times() == {"step": 100}
+    rig.owed = ((ORDERS, 150),)
+    rig.chunk(ORDERS0, 6, 200)
+    rig.wait(1.0)
+    assert (rig.times(), rig.task.time.heard[ORDERS].ts) == ({"step": 150}, 200)
+    again = rig.again()
+    again.chunk(ORDERS0, 7, 300)
+    again.wait(1.0)
+    assert again.times() in ({}, {"step": 150})
+    again.owed = ((ORDERS, 90),)
+    again.chunk(ORDERS0, 8, 310)
+    again.wait(1.0)
+    assert again.times() in ({}, {"step": 150})
+    again.owed = ()
+    again.feed(WorkDue("work", "hg.parked/held"))
+    again.wait(1.0)
+    assert again.times()["step"] == 310
+
+
+def test_a_drain_waits_for_none_of_them():
+    rig = Rig(hearing(source_plan())).start()
+    rig.owed = ((ORDERS, 150),)
+    rig.chunk(ORDERS0, 6, 200)
+    rig.feed(RunChanged(run_view(draining="d1")))
+    rig.wait(1.0)
+    assert rig.times()["step"] == MAX_TIME
+    assert rig.task.phase == "drained"

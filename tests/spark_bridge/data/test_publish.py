@@ -2,192 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
+from datetime import date, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.batching import publishing
-from headgate.core.batching.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
-from headgate.core.errors import EnvironmentFault
+from headgate.core.batching import manifest as entries_of_manifest
+from headgate.core.batching.manifest import ManifestEntry
+from headgate.core.batching.publishing import SparkWrite, Undone
+from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, NotFound
 from headgate.spark_bridge.data import files as files_module
+from headgate.spark_bridge.data import publish as publish_module
 from headgate.spark_bridge.data.files import ArrowFiles, Files, LocalFiles, files_of
 from headgate.spark_bridge.data.publish import Publisher, Unpublished, manifest, published
 
-TARGET = "mem://out"
-BATCHES = 6
+from .owners import BATCHES, FEW, TARGET, SteppedFiles, Task
+
 ALONE = Undone(9, frozenset({7, 8}))
-
-
-class Crash(BaseException):
-    """The process of a life is gone."""
-
-
-class Life:
-    """An owner of the task, in a thread that takes one step at a time, when it is told to."""
-
-    def __init__(self, work: Callable[[Life], None]) -> None:
-        self.go, self.at_gate = threading.Semaphore(0), threading.Semaphore(0)
-        self.crashed = self.over = False
-        self.error: BaseException | None = None
-        self._work = work
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        self.at_gate.acquire()
-
-    def _run(self) -> None:
-        try:
-            self.gate()
-            self._work(self)
-        except Crash:
-            pass
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            self.error = error
-        self.over = True
-        self.at_gate.release()
-
-    def gate(self) -> None:
-        """Wait until the life may take its next step."""
-        self.at_gate.release()
-        self.go.acquire()
-        if self.crashed:
-            raise Crash
-
-    def step(self) -> None:
-        """Let it take one step."""
-        if not self.over:
-            self.go.release()
-            self.at_gate.acquire()
-
-    def crash(self) -> None:
-        """Let it do nothing any more."""
-        self.crashed = True
-        while not self.over:
-            self.step()
-
-
-class SteppedFiles:
-    """A store of files for one life: each call is a step, and what is not atomic in a real one takes several."""
-
-    def __init__(self, held: dict[str, str], gate: Callable[[], None], copies: bool) -> None:
-        self.held, self.gate, self.copies = held, gate, copies
-
-    def found(self, directory: str) -> list[tuple[str, int]]:
-        self.gate()
-        top = f"{directory}/"
-        return [(path.removeprefix(top), len(text)) for path, text in self.held.items() if path.startswith(top)]
-
-    def names(self, directory: str) -> list[str]:
-        return sorted({path.partition("/")[0] for path, _ in self.found(directory)})
-
-    def size(self, path: str) -> int | None:
-        self.gate()
-        return len(self.held[path]) if path in self.held else None
-
-    def read(self, path: str) -> str | None:
-        self.gate()
-        return self.held.get(path)
-
-    def put(self, path: str, text: str) -> None:
-        self.gate()
-        self.held[path] = text
-
-    def move(self, source: str, target: str) -> bool:
-        self.gate()
-        if source not in self.held:
-            return False
-        self.held[target] = self.held[source]
-        if self.copies:
-            self.gate()
-        self.held.pop(source, None)
-        return True
-
-    def delete(self, path: str) -> None:
-        for one in [one for one in self.held if one == path or one.startswith(f"{path}/")]:
-            self.gate()
-            self.held.pop(one, None)
-
-    def settle(self, top: str, directories: Iterable[str]) -> None:
-        self.gate()
-
-
-class Task:
-    """A task whose batches are written to files: its log, and the rule that only its present owner may commit."""
-
-    def __init__(self, order: list[int], copies: bool) -> None:
-        self.order = [*order, len(order) + 1]
-        self.held: dict[str, str] = {}
-        self.copies = copies
-        self.named: dict[int, str] = {}
-        self.forgotten: set[int] = set()
-        self.upto = BATCHES
-        self.is_alive: list[Life] = []
-        self._attempts = 0
-
-    def begin(self) -> Life:
-        """Another owner; the one before is fenced, and goes on as long as it does not notice."""
-        life = Life(self._own)
-        self.is_alive.append(life)
-        return life
-
-    def _commit(self, life: Life, change: Callable[[], None]) -> Undone:
-        """Returns which batches are durably not done, as far as this owner can know."""
-        life.gate()
-        if life is not self.is_alive[-1]:
-            raise Crash  # fenced
-        change()
-        return self._undone()
-
-    def _undone(self) -> Undone:
-        return Undone(self.upto + 1, frozenset(self.order[: self.upto]) - self.forgotten)
-
-    def _own(self, life: Life) -> None:
-        files = SteppedFiles(self.held, life.gate, self.copies)
-        publisher = Publisher(files, SparkWrite(TARGET, series="s"))
-        written: dict[int, str] = {}
-        undone = self._undone()
-        left = [number for number in self.order[: self.upto] if number not in self.forgotten]
-        for place, number in enumerate(left):
-            for ahead in left[place : place + 2]:  # as many are in flight
-                if ahead not in self.named and ahead not in written:
-                    written[ahead] = self._write(ahead, files, publisher)
-            if number not in self.named:
-                undone = self._commit(life, lambda number=number: self.named.__setitem__(number, written[number]))
-            publisher.publish(number, self.named[number], undone)
-            undone = self._commit(life, lambda number=number: self.forgotten.add(number))
-
-    def _write(self, number: int, files: Files, publisher: Publisher) -> str:
-        """The job of Spark, which nobody can stop."""
-        self._attempts += 1
-        attempt = f"a{self._attempts}"
-        for part in range(2):
-            where = SeriesPaths(TARGET, "s").attempt(number, attempt)
-            files.put(f"{where}/c={part}/part-0000{part}-x-c000.json", f"{number} {attempt} {part}")
-        publisher.seal(ManifestEntry("j/1", "w", "P", f"P/w/{number}", number, attempt, 2, "rows"))
-        return attempt
-
-    def present(self) -> list[str]:
-        """The contents of all files that plain readers see."""
-        return sorted(text for path, text in self.held.items() if "/_headgate/" not in path)
-
-    def entries(self) -> list[ManifestEntry]:
-        """What the manifest says."""
-        return manifest(SteppedFiles(self.held, lambda: None, False), TARGET)
-
-    def check(self) -> None:
-        """Every batch of the manifest is there with all its files, and is of the attempt that was named."""
-        for entry in self.entries():
-            assert entry.attempt == self.named[entry.number]
-            assert [self.held[f"{TARGET}/{file.path}"] for file in entry.files] == [
-                f"{entry.number} {entry.attempt} {part}" for part in range(2)
-            ]
-
-
-FEW = 3
-"""So many files of entries are merged in the model, so that it happens often."""
 
 
 @settings(max_examples=150, deadline=None)
@@ -197,7 +31,7 @@ def test_each_batch_is_there_exactly_once_whoever_crashes_or_stalls(
 ) -> None:
     """Owners are killed or fenced between any two steps, and fenced ones go on, also long after their successor has ended: every batch
     is in the manifest and in the files once, and an entry never names a file that is not there."""
-    before, publishing.MERGE = publishing.MERGE, FEW
+    before, entries_of_manifest.MERGE = entries_of_manifest.MERGE, FEW
     task = Task(order, copies)
     try:
         task.begin()
@@ -235,7 +69,7 @@ def test_each_batch_is_there_exactly_once_whoever_crashes_or_stalls(
         )
         assert not [path for path in task.held if "/staging/" in path]
     finally:
-        publishing.MERGE = before
+        entries_of_manifest.MERGE = before
         for life in task.is_alive:
             life.crash()
 
@@ -243,14 +77,17 @@ def test_each_batch_is_there_exactly_once_whoever_crashes_or_stalls(
 # ------------------------------------------------------------------------------------------------------------ real file systems
 
 
-def written(files: Files, target: str, number: int, attempt: str = "a1", series: str = "s") -> Publisher:
+def written(
+    files: Files, target: str, number: int, attempt: str = "a1", series: str = "s", times: tuple[int, int] | None = None
+) -> Publisher:
     """A sealed attempt of two files in partitions, with what Spark leaves beside them."""
     publisher = Publisher(files, SparkWrite(target, series=series))
     where = publisher.layout.attempt(number, attempt)
     for name in ("c=a%2Fb/part-00000-x-c000.json", "c=DE/part-00001-x-c000.json"):
         files.put(f"{where}/{name}", f"{number} {name}\n")
     files.put(f"{where}/_SUCCESS", "")
-    publisher.seal(ManifestEntry("j/1", "w", "P", f"P/w/{number}", number, attempt, 2, "rows"))
+    known = {} if times is None else {"earliest_ms": times[0], "latest_ms": times[1]}
+    publisher.seal(ManifestEntry("j/1", "w", "P", f"P/w/{number}", number, attempt, 2, "rows", **known))
     return publisher
 
 
@@ -354,7 +191,61 @@ def test_readers_get_the_files_of_whole_batches_only(files: tuple[Files, str], t
     out = f"{tmp_path}/out dir"
     names = ["c=DE/part-00000-s-000000000001.json", "c=a%2Fb/part-00001-s-000000000001.json"]
     assert published(out) == published(Path(out)) == published(f"file:{out}") == [f"{out}/{name}" for name in names]
-    assert published(tmp_path / "elsewhere") == []
+    for path, why in ((tmp_path / "elsewhere", "there is nothing at"), (tmp_path, "no _headgate in it, but ")):
+        with pytest.raises(NotFound, match=rf"published\('{path}'\): .*{why}"):
+            published(path)
+    (tmp_path / "to come").mkdir()
+    assert published(tmp_path / "to come") == []
+    for wrong, what in (
+        ({"since": "yesterday"}, "published\\(since='yesterday'\\) is not a time"),
+        ({"since": 20, "until": 10}, "no time lies between them"),
+        ({"where": "country"}, "published\\(where='country'\\)"),
+    ):
+        with pytest.raises(DataError, match=what):
+            published(out, **wrong)
+    with pytest.raises(DeclarationError, match=r"published\('out'\): this is neither an absolute path"):
+        published("out")
+
+
+def test_readers_get_what_they_ask_for(files: tuple[Files, str], tmp_path: Path) -> None:
+    """By the times of the batches' rows and by the values of partitions, of entries that are merged and of those that are not."""
+    before, entries_of_manifest.MERGE = entries_of_manifest.MERGE, FEW
+    try:
+        for number in range(1, 6):
+            written(*files, number, times=(number * 1000, number * 1000 + 500)).publish(number, "a1", ALONE)
+    finally:
+        entries_of_manifest.MERGE = before
+    out = tmp_path / "out dir"
+    assert {one[0] for one in below(out / "_headgate" / "manifest" / "s")} == {"0", "1"}
+
+    def numbers(**wanted: Any) -> list[int]:
+        return [int(path.rpartition("-")[2].removesuffix(".json")) for path in published(out, **wanted)]
+
+    assert numbers() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert numbers(since=1501, until="1970-01-01T00:00:05Z", where={"c": "DE"}) == [2, 3, 4]
+    assert numbers(since=datetime(1970, 1, 1, 0, 0, 5)) == [5, 5]
+    assert numbers(where={"c": ["a/b", "DE"]}, until=2000) == [1, 1]
+    assert numbers(where={"c": lambda c: c > "DE"}, since=4501) == [5]
+    with pytest.raises(DataError, match="not partitioned by 'country', but by c"):
+        numbers(where={"country": "DE"})
+    with pytest.raises(DataError, match=r"since='yesterday'\) is not a time"):
+        numbers(since="yesterday")
+
+
+@pytest.mark.parametrize(
+    ("of", "texts"),
+    [
+        (date(2026, 1, 31), ["2026-01-31"]),
+        (7, ["7"]),
+        (True, ["true"]),
+        (None, [None]),
+        ("DE", ["DE"]),
+        ({1, 2}, ["1", "2"]),
+    ],
+)
+def test_values_are_compared_as_they_stand_in_paths(of: Any, texts: list[str | None]) -> None:
+    test = publish_module._test(of)
+    assert [one for one in ("2026-01-31", "7", "true", None, "DE", "1", "2") if test(one)] == texts
 
 
 def test_what_was_named_and_is_gone_is_an_error(files: tuple[Files, str]) -> None:

@@ -102,6 +102,10 @@ class Keys:
             raise TypeError("a key is bytes or text")
         return self._numbered(found)
 
+    def found(self, keys: list[Any]) -> array[int]:
+        known = self.known
+        return array("q", [known.get(one.encode() if isinstance(one, str) else one, -1) for one in keys])
+
     def keys(self, numbers: Buffer, prefix: bytes) -> tuple[Any, ...]:
         listed = list(self.known)
         found = [prefix + listed[one] for one in _checked(numbers, len(listed))]
@@ -129,6 +133,8 @@ class Cells:
         self.states: list[list[Any]] = [[] for _ in cells]
         self.changed: dict[int, int] = {}
         self.times: list[int] = []
+        self.writes: dict[int, int] = {}
+        """By key, the write with which it was settled last."""
 
     def _columns(self, args: tuple[Any, ...], merging: bool) -> Any:
         """(key, row) of each addition, the values of each column, and the times."""
@@ -221,13 +227,29 @@ class Cells:
     def dirty(self) -> array[int]:
         return array("q", self.changed)
 
-    def settle(self) -> None:
+    def settle(self, write: int) -> None:
+        self.writes |= dict.fromkeys(self.changed, write)
         self.changed = {}
+
+    def loaded(self, numbers: Buffer, write: int) -> None:
+        self.writes |= dict.fromkeys(_checked(numbers, len(self.times)), write)
+
+    def durable(self, numbers: Buffer, newest: int, waiting: int) -> tuple[array[int], array[int]]:
+        found = [
+            (place, one)
+            for place, one in enumerate(longs(numbers).tolist())
+            if 0 <= one < len(self.times)
+            and one not in self.changed
+            and self.writes.get(one, -1) >= 0
+            and newest - self.writes[one] >= waiting
+        ]
+        return array("q", [place for place, _ in found]), array("q", [one for _, one in found])
 
     def retain(self, numbers: Buffer) -> None:
         found = _checked(numbers, len(self.times))
         self.states = [[states[one] for one in found] for states in self.states]
         self.times = [self.times[one] for one in found]
+        self.writes = {new: self.writes[old] for new, old in enumerate(found) if old in self.writes}
         self.changed = {new: self.changed[old] for new, old in enumerate(found) if old in self.changed}
 
     def memory(self) -> int:

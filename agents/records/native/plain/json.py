@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import struct
 from array import array
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import msgpack
 import orjson
 
-from ...layout import KINDS, Buffer, Kind, Made, Parts, column_made, kind_of, longs, numbers_of_column
+from ...layout import JSON, KINDS, OBJECT, Buffer, Kind, Made, Parts, column_made, kind_of, longs, numbers_of_column
 from ...limits import MOST_TEXT
 from .spans import pieces
 from .vectors import values
@@ -43,20 +44,36 @@ def beyond(data: Sequence[bytes]) -> list[int]:
 class WantedFields(NamedTuple):
     """What `decode` needs to know of declared columns."""
 
-    columns: list[tuple[str, Kind, bool]]
-    """Name, type, and whether it may be null."""
-    known: frozenset[str]
+    columns: list[tuple[str, Kind, bool, int, int]]
+    """Name, type, whether it may be null, the number of the object that it lies in (0: the record), and not 0 if it says whether that
+    object is there."""
+    objects: list[tuple[str, bool, int]]
+    """Of nested objects, the outer ones first: name, whether it may be null, and the number of the object that it lies in."""
+    known: list[frozenset[str]]
+    """The fields of the record, and of each object."""
     watched: frozenset[str]
 
 
-def decoder(fields: Sequence[tuple[bytes, int, bool]]) -> WantedFields:
-    """What `decode` needs to know of declared columns: the name of each, the number of its type, and whether it may be null. The numbers
+def decoder(fields: Sequence[tuple[Any, ...]]) -> WantedFields:
+    """What `decode` needs to know of declared columns: the name of each, the number of its type, whether it may be null, the number of the
+    object that it lies in, and of an object its own. A boolean that has such a number, too, says whether that object is there. The numbers
     behind those of the types are fields that are known, and that are watched."""
-    own: list[tuple[str, Kind, bool]] = [
-        (name.decode(), KINDS[kind], optional) for name, kind, optional in fields if kind < len(KINDS)
+    named = [(one[0].decode(), one[1], bool(one[2]), *(one[3:] or (0, 0))) for one in fields]
+    own: list[tuple[str, Kind, bool, int, int]] = [
+        (name, kind_of(kind), optional, level, number)
+        for name, kind, optional, level, number in named
+        if kind < len(KINDS) or kind == JSON
     ]
-    known = frozenset(name.decode() for name, kind, _ in fields if kind <= len(KINDS))
-    return WantedFields(own, known, frozenset(name.decode() for name, kind, _ in fields if kind > len(KINDS)))
+    objects = [(name, optional, level) for name, kind, optional, level, _ in named if kind == OBJECT]
+    known = [
+        frozenset(
+            name
+            for name, kind, _, level, number in named
+            if level == at and (kind in (OBJECT, JSON) or (kind <= len(KINDS) and not number))
+        )
+        for at in range(len(objects) + 1)
+    ]
+    return WantedFields(own, objects, known, frozenset(name for name, kind, *_ in named if kind == len(KINDS) + 1))
 
 
 def decode(wanted: WantedFields, buffer: Buffer, offsets: Buffer, lengths: Buffer) -> tuple[Any, ...]:
@@ -82,8 +99,9 @@ def decode(wanted: WantedFields, buffer: Buffer, offsets: Buffer, lengths: Buffe
         else:
             bad.append((index, *row))
     by_column: list[Any] = list(map(list, zip(*found, strict=True))) if found else [[] for _ in wanted.columns]
-    made = [column_made(kind, one) for (_, kind, _), one in zip(wanted.columns, by_column, strict=True)]
-    if any(kind == "text" and len(one[0]) > MOST_TEXT for (_, kind, _), one in zip(wanted.columns, made, strict=True)):
+    kinds: list[Kind] = ["text" if of[1] == "json" else of[1] for of in wanted.columns]
+    made = [column_made(kind, one) for kind, one in zip(kinds, by_column, strict=True)]
+    if any(kind == "text" and len(one[0]) > MOST_TEXT for kind, one in zip(kinds, made, strict=True)):
         raise ValueError("more than 2 GiB of text in one column")
     marks = bytes(others) if any(others) else None
     if len(rows) == len(starts):
@@ -100,11 +118,21 @@ def _row(wanted: WantedFields, data: memoryview, others: bytearray) -> list[Any]
     if type(value) is not dict:
         return NOT_OBJECT, -1
     row: list[Any] = []
-    for at, (name, kind, optional) in enumerate(wanted.columns):
-        one = value.get(name)
+    holders, lost = _objects(wanted, value)
+    pieces_of = _Pieces(wanted, data)
+    for at, (name, kind, optional, level, number) in enumerate(wanted.columns):
+        if level in lost:
+            if lost[level] is not None:
+                return lost[level]
+            row.append(None)
+            continue
+        holder = holders[level]
+        one = True if number else holder.get(name)
         if one is None:
             if not optional:
-                return NULL if name in value else MISSING, at
+                return NULL if name in holder else MISSING, at
+        elif kind == "json":
+            one = pieces_of.field(level, name)
         elif kind == "float64":
             if type(one) not in (float, int):
                 return WRONG_TYPE, at
@@ -119,12 +147,52 @@ def _row(wanted: WantedFields, data: memoryview, others: bytearray) -> list[Any]
         elif type(one) is not (str if kind == "text" else bool):
             return WRONG_TYPE, at
         row.append(one)
-    others.append(0)
-    if not wanted.known.issuperset(value):
-        fields = value.keys() - wanted.known
-        watched = HAS_WATCHED if fields & wanted.watched else 0
-        others[-1] = watched | (HAS_OTHER if fields - wanted.watched else 0)
+    fields = value.keys() - wanted.known[0]
+    inner = any(not wanted.known[level].issuperset(holder) for level, holder in holders.items() if level)
+    watched = HAS_WATCHED if fields & wanted.watched else 0
+    others.append(watched | (HAS_OTHER if inner or fields - wanted.watched else 0))
     return row
+
+
+class _Pieces:
+    """The fields of a record and of its nested objects as the bytes that stand there."""
+
+    def __init__(self, wanted: WantedFields, data: memoryview) -> None:
+        self._wanted = wanted
+        self._data = data
+        self._found: dict[int, dict[str, Any]] = {}
+
+    def field(self, level: int, name: str) -> bytes:
+        """A field that the object with this number has."""
+        return bytes(self._object(level)[name])
+
+    def _object(self, level: int) -> dict[str, Any]:
+        found = self._found.get(level)
+        if found is None:
+            name, _, outer = self._wanted.objects[level - 1] if level else ("", False, 0)
+            own = memoryview(self._object(outer)[name]) if level else self._data
+            library: Any = importlib.import_module(
+                "msgspec"
+            )  # commands that steer import this module, and read no records
+            found = self._found[level] = library.json.decode(own, type=dict[str, library.Raw])
+        return found
+
+
+def _objects(wanted: WantedFields, record: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], dict[int, Any]]:
+    """The record and the nested objects that it has, by number, and those that it lacks: with None if it may, else with the flaw."""
+    found, lost = {0: record}, dict[int, Any]()
+    for at, (name, optional, level) in enumerate(wanted.objects):
+        if level in lost:
+            lost[at + 1] = lost[level]
+            continue
+        one: Any = found[level].get(name)
+        if type(one) is dict:
+            found[at + 1] = one
+        elif one is None:
+            lost[at + 1] = None if optional else (NULL if name in found[level] else MISSING, len(wanted.columns) + at)
+        else:
+            lost[at + 1] = WRONG_TYPE, len(wanted.columns) + at
+    return found, lost
 
 
 # ------------------------------------------------------------------------------------------------------------- encoding
@@ -179,8 +247,10 @@ def encode(
 
 
 def _listed(column: Parts, length: int) -> list[Any]:
-    is_number = kind_of(column[0]) == "number"
-    return numbers_of_column(column[1], column[2], length) if is_number else values(column, length)
+    kind, data, offsets, validity = kind_of(column[0]), *column[1:]
+    if kind == "json":
+        return [None if one == b"" else orjson.Fragment(one or b"") for one in pieces(data, offsets, validity)]
+    return numbers_of_column(data, offsets, length) if kind == "number" else values(column, length)
 
 
 def _original(buffer: Buffer, offsets: Buffer, lengths: Buffer, row: int) -> bytes:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headgate.agents.cli.see import batches as verb
-from headgate.agents.cli.see import draining
 from headgate.agents.status import batches as documents
+from headgate.agents.status import draining
 from headgate.agents.status.batches import batch_documents, load_documents, spark_document
 from headgate.agents.worker.load import batch_load
 from headgate.core.batching.batch_progress import (

@@ -1,13 +1,17 @@
-"""What `headgate plan` says of the ends of inputs: whether their time counts afterwards."""
+"""What `headgate plan` says of the ends of inputs, whether their time counts afterwards, and of the topics of patterns."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import headgate as hg
-from headgate.agents.cli.start.plan import _end
+from headgate.agents.cli.start.plan import _end, _patterns
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.process.launch import bound_inputs
+from headgate.core.coordination.messages import RunState, SetRun
 from headgate.core.graph.graph import Graph, Input
+from headgate.core.graph.model import JobModel
+from headgate.core.names import StreamPartition
 
 KEPT = "counts until every part has ended"
 
@@ -19,6 +23,46 @@ def said(graph: Graph) -> dict[str, tuple[str, str]]:
 
 def ends(*inputs: Input) -> dict[str, tuple[str, str]]:
     return said(Graph(inputs))
+
+
+def patterns(run: SetRun | None = None, *, before: bool = True) -> list[dict[str, Any]]:
+    """The job knows a, b and gone; now there are a, b and new."""
+    app = hg.App("job")
+    app.input(pattern="orders-[a-z]+").to("out")
+    app.input("rates").to("rates-out")
+    declared = Declared(app, found=("orders-a", "orders-b", "orders-new", "rates"))
+    tasks = {
+        f"Partition {n}": tuple(
+            StreamPartition(one, n)
+            for one, width in (("orders-a", 1), ("orders-b", 2), ("orders-gone", 2), ("orders-late", 1), ("rates", 2))
+            if n < width
+        )
+        for n in range(2)
+    }
+    now = {"orders-a": 1, "orders-b": 3, "orders-new": 1, "rates": 4}
+    return _patterns(declared, JobModel(tasks=tasks) if before else None, run, now)
+
+
+def test_what_joins_and_leaves_a_pattern_and_what_has_another_width() -> None:
+    """A topic that has joined the run that goes on is read by it, and leaves nothing. An input of its own is no matter of a pattern."""
+    whole = {
+        "pattern": "orders-[a-z]+",
+        "topics": ["orders-a", "orders-b", "orders-new"],
+        "joins": ["orders-new"],
+        "leaves": ["orders-gone", "orders-late"],
+        "widths": [{"topic": "orders-b", "was": 2, "now": 3}],
+    }
+    assert patterns() == [whole]
+    assert patterns(SetRun("r", "d", RunState.DRAINED, "u", joined=("orders-late",))) == [whole]
+    topics = ["orders-a", "orders-b", "orders-late", "orders-new"]
+    running = SetRun("r", "d", RunState.RUNNING, "u", joined=("orders-late",))
+    assert patterns(running) == [{**whole, "topics": topics, "leaves": ["orders-gone"]}]
+
+
+def test_nothing_joins_a_job_that_never_ran() -> None:
+    """All is new."""
+    [found] = patterns(before=False)
+    assert (found["joins"], found["leaves"], found["widths"]) == ([], [], [])
 
 
 def test_where_all_inputs_end_each_keeps_its_time() -> None:

@@ -24,7 +24,7 @@ class Order(TypedDict):
 
 @dataclass
 class Deep:
-    items: list[int]
+    items: set[int]
 
 
 def orders(**options: Any) -> hg.ColumnStream[Any, Order]:
@@ -61,7 +61,7 @@ def orders(**options: Any) -> hg.ColumnStream[Any, Order]:
         (lambda: orders().rows().fitler(len), r"a stream of rows has no \.fitler\(\).*did you mean 'filter'"),
         (lambda: hg.App("job").input("orders").columns(), "does not know the columns"),
         (lambda: hg.App("job").input("orders").map(len).columns(), "does not know the columns"),
-        (lambda: hg.App("job").input("orders", serde=hg.json(Deep)).columns(), "field 'items' of Deep is list"),
+        (lambda: hg.App("job").input("orders", serde=hg.json(Deep)).columns(), "field 'items' of Deep is set"),
         (lambda: orders(timestamp=lambda o: o["ts"]), "timestamp= of the input 'orders' is a function"),
         (lambda: orders(key=lambda o: o["user"]), "key= of the input 'orders' is a function"),
         (lambda: orders(key="amount"), "key= of the input 'orders' names the column amount: float64.*makes no key"),

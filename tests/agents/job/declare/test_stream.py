@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import Any, TypedDict
 
@@ -25,6 +26,23 @@ class Waits:
 
 def two(a: Any, b: Any) -> Any:
     return a
+
+
+def int_of(value: Any) -> int:
+    return int(value)
+
+
+class Client:
+    """What libraries give: some of its methods make something to await."""
+
+    def plain(self, value):  # type: ignore[no-untyped-def]
+        return value
+
+    def future(self, value: Any) -> asyncio.Future[int] | None:
+        return asyncio.get_running_loop().create_task(waits(value))
+
+    def hidden(self, value: Any) -> SomewhereElse:  # type: ignore[name-defined]  # noqa: F821
+        return waits(value)
 
 
 class Word(TypedDict):
@@ -62,6 +80,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("map_async that runs nothing", lambda a, s: s.map_async(waits, concurrency=0), "concurrency"),
     ("lookup by a plain function of two", lambda a, s: s.lookup(two), "called with (question)"),
     ("lookup of a batch by a function of none", lambda a, s: s.lookup(lambda: 1, batch=2), "called with (list of questions)"),
+    ("lookup by a plain function", lambda a, s: s.lookup(int_of), "int_of returns, which is a plain function"),
+    ("lookup by a method that awaits nothing", lambda a, s: s.lookup(Client().plain), "write `async def`"),
+    ("lookup that keeps what is good for no time", lambda a, s: s.lookup(waits, max_cached=5), "without cache= keeps no answer"),
+    ("lookup that keeps none", lambda a, s: s.lookup(waits, cache="5m", max_cached=0), "a whole number, at least 1"),
     ("lookup into what awaits", lambda a, s: s.lookup(waits, into=waits), "async function"),
     ("lookup on no selector", lambda a, s: s.lookup(waits, on=3), "a field's name, or a function"),
     ("lookup on a field that is not there", lambda a, s: a.input("x", serde=hg.json(Order)).lookup(waits, on="usr"), "usr"),
@@ -96,7 +118,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("merge with itself", lambda a, s: s.merge(s), "count every record twice"),
     ("merge of one stream twice", lambda a, s: s.merge(*[a.input("b")] * 2), "count every record twice"),
     ("merge with another app", lambda a, s: s.merge(app().input("b")), "another app"),
-    ("merge with no stream", lambda a, s: s.merge("b"), "takes streams"),
+    ("merge with no stream", lambda a, s: s.merge("b"), "takes others, not"),
     ("agg of nothing", lambda a, s: s.agg(), "at least one aggregate"),
     ("agg of the builtin sum", lambda a, s: s.agg(total=sum), "not an aggregate"),
     ("agg by a rekeyed key", lambda a, s: s.rekey("a").agg(n=hg.count()), "without a shuffle"),
@@ -186,6 +208,14 @@ def test_a_refusal_says_where_the_line_is() -> None:
     with pytest.raises(hg.DeclarationError) as refused:
         keyed.agg(n=hg.count())
     assert "test_stream.py:" in str(refused.value)
+
+
+def test_what_may_give_something_to_await_can_be_looked_up_with() -> None:
+    """A lambda, a partial function, a method that says so, and one whose annotation cannot be read here."""
+    orders = app().input("orders")
+    client = Client()
+    for fn in (waits, Waits(), functools.partial(waits), lambda one: waits(one), client.future, client.hidden):
+        orders.lookup(fn)
 
 
 def test_streams_are_values() -> None:

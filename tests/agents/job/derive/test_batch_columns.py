@@ -35,7 +35,7 @@ class Renamed(msgspec.Struct, rename={"total": "sum"}):
 
 class Nested(TypedDict):
     country: str
-    parts: list[int]
+    parts: set[int]
 
 
 class Alike(TypedDict):
@@ -171,7 +171,7 @@ def batched(build: Any, **more: Any) -> Any:
         (batched(lambda a: typed(a).map(untold)), "untold of map .*is not annotated"),
         (batched(lambda a: typed(a).map(unknown)), "unknown of map .*is not annotated"),
         (batched(lambda a: typed(a).map(either)), "either of map .*returns one of several types"),
-        (batched(lambda a: typed(a).map(nested)), r"the field 'parts' of Nested is list\[int\]"),
+        (batched(lambda a: typed(a).map(nested)), r"the field 'parts' of Nested is set\[int\]"),
         (batched(lambda a: typed(a).map(lambda order: {"n": 1})), "a lambda of map"),
         (batched(lambda a: typed(a).map(len)), "len of map"),
         (batched(lambda a: typed(a).merge(a.input("p").map(priced))), "have different fields"),

@@ -11,6 +11,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.testing import driver as drivers
+from headgate.core.batching.batch_progress import AtSpark
 from headgate.core.batching.batches import BatchOutcome
 from headgate.spark_bridge.data import columns
 
@@ -51,7 +52,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     bridge = SimpleNamespace(
         select=columns.select, split=columns.split, alike=lambda *_: True, encode=columns.encode,
         table=columns.decode, decode=decode, run=run, warm=nothing, close=nothing, status=lambda: None,
-        progress=lambda *_: None,
+        progress=lambda *_: None, seen=AtSpark,
     )  # fmt: skip
     monkeypatch.setattr(drivers, "_spark", lambda *_: bridge)
     return given

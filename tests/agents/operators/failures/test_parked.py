@@ -13,6 +13,7 @@ import headgate as hg
 from headgate.agents.job.types.schemas import PARKED
 from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError
+from headgate.core.orders import LEAVE_OUT, RELEASE, SeekApplied, Unpark
 
 
 class Keyed(TypedDict):
@@ -232,6 +233,106 @@ def test_more_than_may_be_parked_fails_the_task() -> None:
             scene.send(("a", 3))
 
 
+def ask(scene: Scene, what: str, *numbers: int | None, request: str = "u1") -> str:
+    """An operator's order, to the only task. Returns the reason if it was refused."""
+    driver = scene.driver
+    [actor] = driver.tasks.values()
+    refused: list[str] = []
+    original = actor._job.report
+    actor._job.report = lambda report: (  # pyright: ignore[reportAttributeAccessIssue]
+        refused.append(report.refused) if isinstance(report, SeekApplied) else original(report)
+    )
+
+    async def tell() -> None:
+        actor.feed(Unpark(request, what, *numbers))
+
+    driver._settle(tell())
+    actor._job.report = original  # pyright: ignore[reportAttributeAccessIssue]
+    [why] = refused
+    return why
+
+
+@pytest.mark.parametrize("form", ["rows", "frames"])
+def test_what_is_released_is_tried_at_once(form: str) -> None:
+    """A try that fails counts; after one that succeeds, the others of the key follow."""
+    scene = Scene(form, policy=hg.park(after="1h", times=1000))
+    with scene.driver as d:
+        scene.sick |= {"a", "b"}
+        scene.send(*((key, n) for n in range(3) for key in KEYS))
+        scene.calls.clear()
+        assert ask(scene, RELEASE, None) == ""
+        d.advance("1ms")
+        assert set(scene.calls) == {("a", 0), ("b", 0)}
+        assert [row[11] for row in scene.parked() if row[12]] == [1, 1]
+        scene.sick.clear()
+        number = next(n for n, row in numbered(d) if row[2] == b"b")
+        assert ask(scene, RELEASE, number, request="u2") == ""
+        assert scene.out() == {"c": [0, 1, 2], "b": [0, 1, 2]}
+        assert "not parked any more" in ask(scene, RELEASE, number, request="u3")
+        d.restart()
+        assert ask(scene, RELEASE, None, request="u4") == ""
+        assert scene.out()["a"] == [0, 1, 2]
+        assert ask(scene, RELEASE, None, request="u5") == "no such record is parked"
+
+
+def test_the_first_record_of_a_key_is_left_out_and_the_others_follow() -> None:
+    scene = Scene(policy=hg.park(after="1h", times=1000))
+    with scene.driver as d:
+        scene.bad.add(("a", 0))
+        scene.send(("a", 0), ("b", 0), ("a", 1))
+        first = numbered(d)[0][0]
+        assert ask(scene, LEAVE_OUT, first, first) == ""
+        assert scene.out() == {"b": [0], "a": [1]}
+        assert (d.counters["records_skipped"], d.counters["parked_records_released"], scene.parked()) == (1, 2, [])
+
+
+def test_all_that_was_seen_is_left_out_and_nothing_else() -> None:
+    """What is parked later stays."""
+    scene = Scene(policy=hg.park(after="1h", times=1000))
+    with scene.driver as d:
+        scene.sick |= {"a", "b"}
+        scene.send(("a", 0), ("b", 0), ("a", 1))
+        last = numbered(d)[-1][0]
+        scene.send(("a", 2), ("b", 1))
+        scene.sick.clear()
+        assert ask(scene, LEAVE_OUT, None, last) == ""
+        assert scene.out() == {"a": [2], "b": [1]}
+        assert d.counters["records_skipped"] == 3
+
+
+def test_an_order_meets_no_other_record_after_a_restart() -> None:
+    """The last record leaves, the worker starts again, and another is parked: an order that names the first changes nothing of it."""
+    scene = Scene(policy=hg.park(after="1h", times=1000))
+    with scene.driver as d:
+        scene.bad |= {("a", 0), ("b", 0)}
+        scene.send(("a", 0))
+        first = numbered(d)[0][0]
+        assert ask(scene, LEAVE_OUT, first, first) == ""
+        d.restart()
+        scene.send(("b", 0))
+        ((again, _),) = numbered(d)
+        assert again > first
+        assert ask(scene, LEAVE_OUT, first, first, request="u2") != ""
+        assert [number for number, _ in numbered(d)] == [again]
+
+
+def test_a_task_with_too_many_goes_on_when_some_are_left_out() -> None:
+    scene = Scene(policy=hg.park(after="1h", max_parked=3))
+    with scene.driver as d:
+        scene.sick.add("a")
+        scene.send(("a", 0), ("a", 1), ("a", 2))
+        assert ask(scene, LEAVE_OUT, None, numbered(d)[1][0]) == ""
+        scene.send(("a", 3), ("b", 0))
+        assert [row[3] for row in scene.parked()] == [2, 3]
+        assert d.counters["records_parked"] == 4
+
+
+def numbered(driver: Driver) -> list[tuple[int, list[Any]]]:
+    """The rows of all tasks, with their numbers."""
+    tables = [actor.state.table(PARKED) for actor in driver.tasks.values()]
+    return [row for table in tables for row in sorted(table.items())]
+
+
 def test_a_function_decides_case_by_case() -> None:
     """It may let a record wait, at first, and later say otherwise."""
     answers = iter([hg.park(after="10s"), "park", "dead_letter"])
@@ -308,9 +409,103 @@ def test_rows_without_a_record_become_dead_letters() -> None:
         ({"times": 0}, "park(times=0)"),
         ({"max_parked": 1.5}, "park(max_parked=1.5)"),
         ({"then": "park"}, "park(then='park')"),
+        ({"hold": "soon"}, "park(hold='soon')"),
+        ({"hold": -1}, "park(hold=-1)"),
     ],
 )
 def test_what_cannot_be_is_refused_at_its_line(given: dict[str, Any], says: str) -> None:
     with pytest.raises(DeclarationError) as refused:
         hg.park(**given)
     assert says in str(refused.value)
+
+
+def windowed(hold: Any, *, later: bool = False, through: str = "") -> Any:
+    """A job that counts by windows what its step takes, and the keys that are ill."""
+    sick = set[str]()
+
+    def check(value: Any) -> Any:
+        if value["k"] in sick:
+            raise ValueError("ill")
+        return value
+
+    app = hg.App("job")
+    rows: Any = app.input("in", timestamp="ts").map(check, on_error=hg.park(after="1h", times=99, hold=hold))
+    if through:
+        rows = rows.repartition("k", name="again")
+    rows.window(hg.tumbling("10s"), name="counts").agg(n=hg.count()).to("counted")
+    return app, sick
+
+
+@pytest.mark.parametrize("through", ["", "a shuffle"])
+@pytest.mark.parametrize("hold", ["5m", 0])
+def test_time_waits_for_parked_records_as_long_as_their_policy_says(hold: Any, through: str) -> None:
+    """A record that gets well meanwhile is in its window; after that, and without `hold=`, it is late, and counted."""
+    app, sick = windowed(hold, through=through)
+    with Driver(app, now=1_000_000) as d:
+        sick.add("a")
+        for key, ts in [("b", 1_000), ("a", 2_000), ("b", 25_000)]:
+            d.send("in", {"k": key, "ts": ts}, key=key)
+            d.advance("1s")
+        held = hold != 0
+        assert [r.key for r in d.read("counted")] == ([] if held else ["b"])
+        d.restart()
+        d.advance("1m")
+        assert [r.key for r in d.read("counted")] == []
+        sick.clear()
+        d.advance("1h")
+        later = sorted(r.key for r in d.read("counted"))
+        assert later == (["b"] if held else [])
+        assert late(d) == 1
+
+
+def test_a_record_that_gets_well_in_time_is_in_its_window() -> None:
+    """Its event time is that of its value, wherever it stands among those of its key."""
+    app, sick = windowed("2h")
+    with Driver(app, now=1_000_000) as d:
+        sick.add("a")
+        for key, ts in [("b", 1_000), ("a", 12_000), ("a", 2_000), ("b", 25_000)]:
+            d.send("in", {"k": key, "ts": ts}, key=key)
+            d.advance("1s")
+        assert d.read("counted") == []
+        d.restart()
+        d.advance("10m")
+        assert d.read("counted") == []
+        sick.clear()
+        d.advance("1h")
+        found = sorted((r.key, r.value["n"]) for r in d.read("counted"))
+        assert found == [("a", 1), ("a", 1), ("b", 1)]
+        assert late(d) == 0
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_an_end_waits_for_no_key_that_stays_ill(well: bool) -> None:
+    """Each has one more try before windows close."""
+    app, sick = windowed("10h")
+    with Driver(app, now=1_000_000) as d:
+        sick.add("a")
+        for key, ts in [("b", 1_000), ("a", 2_000), ("b", 25_000)]:
+            d.send("in", {"k": key, "ts": ts}, key=key)
+        assert d.read("counted") == []
+        if well:
+            sick.clear()
+        d.end("in")
+        found = sorted(r.key for r in d.read("counted"))
+        assert found == (["a", "b", "b"] if well else ["b", "b"])
+        assert late(d) == 0
+
+
+def test_a_drain_waits_for_no_key_that_stays_ill() -> None:
+    app, sick = windowed("10h")
+    with Driver(app, now=1_000_000) as d:
+        sick.add("a")
+        for key, ts in [("b", 1_000), ("a", 2_000), ("b", 25_000)]:
+            d.send("in", {"k": key, "ts": ts}, key=key)
+        d.drain()
+        assert sorted(r.key for r in d.read("counted")) == ["b", "b"]
+        assert [row[2] for row in parked(d)] == [b"a"]
+
+
+def late(driver: Driver) -> int:
+    """How many rows were late for a window."""
+    pipelines = [actor.site.pipeline for actor in driver.tasks.values()]
+    return sum(found.rows for one in pipelines if one is not None for _, _, found in one.windows())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+import copy
+import dataclasses
 from typing import Any
 
 import pytest
 
 import headgate as hg
+from headgate.agents.operators.lookups import own_answers
 from headgate.agents.testing.driver import Driver
 
 QUICK = {"error.retries": 0}
@@ -129,6 +133,64 @@ def test_at_most_so_many_answers_are_kept() -> None:
         d.send_all("orders", items("b a"))
         assert prices(d) == ["a", "b", "b", "a"]
     assert service.asked == ["a", "b", "a"]
+
+
+@dataclasses.dataclass
+class Offer:
+    prices: list[int]
+
+
+@pytest.mark.parametrize("given", [{}, {"cache": "5m"}], ids=["without a cache", "with one"])
+@pytest.mark.parametrize(
+    ("answer", "spoil", "sees"),
+    [
+        ({"of": [1]}, lambda one: one["of"].append(2) or one.update(x=1), lambda one: one),
+        (Offer([1]), lambda one: one.prices.append(2), lambda one: one.prices),
+        ([{"a": {1}}], lambda one: one[0]["a"].add(2), lambda one: [sorted(each["a"]) for each in one]),
+    ],
+    ids=["dicts", "a dataclass", "lists and sets"],
+)
+def test_what_a_record_changes_in_its_answer_no_other_record_sees(
+    answer: Any, spoil: Any, sees: Any, given: dict[str, Any]
+) -> None:
+    """Nor the same record, when its letter runs again; one answer is kept for all of them."""
+    asked: list[Any] = []
+    seen: list[Any] = []
+
+    async def offer(item: Any) -> Any:
+        asked.append(item)
+        return copy.deepcopy(answer)
+
+    def into(order: Any, found: Any) -> Any:
+        seen.append(copy.deepcopy(sees(found)))
+        spoil(found)
+        if len(seen) == 2:
+            raise ValueError("the letter runs again")
+        return order
+
+    app = hg.App("shop", settings={"error.retries": 3})
+    app.input("orders").lookup(offer, on="item", into=into, **given).to("out")
+    with Driver(app) as d:
+        d.send_all("orders", items("a a"))
+        d.advance("1m")
+        d.send_all("orders", items("a"))
+        assert len(d.read("out")) == 3
+    assert len(seen) >= 4
+    assert [one for one in seen if one != sees(answer)] == []
+    assert asked == (["a"] if given else ["a", "a"])
+
+
+def test_an_answer_that_contains_itself_and_one_of_another_kind_go_on_as_they_are() -> None:
+    """A copy of them would have no end, or is known to their own class only."""
+    loop: list[Any] = []
+    loop.append(loop)
+    assert own_answers.own(loop) is not loop
+    thing, frozen = object(), ("a", 1)
+    assert own_answers.own(thing) is thing
+    assert own_answers.own(frozen) == frozen
+    counts = collections.Counter("aa")
+    own_answers.own(counts)["a"] += 1
+    assert counts["a"] == 2
 
 
 def test_a_batch_is_asked_in_one_call() -> None:

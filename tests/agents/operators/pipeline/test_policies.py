@@ -288,6 +288,20 @@ def test_a_sink_that_fails_is_not_called_again_record_by_record() -> None:
         assert calls == [[1, 2, 3]]
 
 
+def test_a_step_of_a_single_record_is_called_once_before_its_policy() -> None:
+    calls: list[Any] = []
+
+    def fails(value: Any) -> Any:
+        calls.append(value)
+        raise ValueError("it is bad")
+
+    app = hg.App("job")
+    app.input("in").map(fails, on_error="skip").to("out")
+    with Driver(app) as driver:
+        driver.send("in", BAD)
+    assert calls == [BAD]
+
+
 def test_a_sink_that_skips_finds_the_poison() -> None:
     """The others arrive, under another id than the chunk that failed."""
     written: dict[str, list[Any]] = {}

@@ -309,7 +309,7 @@ def test_no_policy_leaves_out_all_records_of_a_function_that_returns_no_frame(fn
 
 
 class Deep(TypedDict):
-    items: list[int]
+    items: set[int]
 
 
 def columns() -> hg.ColumnStream[Any, Order]:
@@ -328,7 +328,7 @@ async def awaits(frame: Any) -> Any:
         (lambda: columns().frame(hg.col("a"), schema=Total), r"needs a function"),
         (lambda: columns().frame(lambda a, b: a, schema=Total), r"frame\(\).*\(frame\)"),
         (lambda: columns().frame(awaits, schema=Total), r"awaits is an async function"),
-        (lambda: columns().frame(len, schema=Deep), "the field 'items' of Deep is list"),
+        (lambda: columns().frame(len, schema=Deep), "the field 'items' of Deep is set"),
         (lambda: columns().frame(len, schema={"a": int}), "has no columns"),
         (lambda: columns().with_columns(__row=1).frame(len, schema=Total), "'__row' has a name that frames use"),
         (lambda: columns().frame(len, schema=Total, on_error="ignore"), r"frame\(on_error\)"),

@@ -6,6 +6,7 @@ from array import array
 from typing import Any
 
 import orjson
+import pyarrow
 import pytest
 
 from headgate.agents.job.types.timestamps import field
@@ -15,6 +16,7 @@ from headgate.agents.records.frames.arrow_frames import FrameWriter
 from headgate.agents.records.memory.record_spans import packed
 from headgate.agents.records.memory.vectors import Vector, VectorBatch
 from headgate.core.batching.ranges import RangeBroken
+from headgate.core.columns.schema import ColumnSpec, PathPart
 from headgate.core.progress.frames import ARROW, BatchFrame, Watermark, encode
 
 from ...records.trees import framed
@@ -129,3 +131,17 @@ def test_columns_of_another_schema_are_read_as_rows() -> None:
     assert [batch.rows() for _, batch in found.frames] == [[{"user": "b", "more": None}] * 100]
     missing = FrameDecoder((("more", "float64", False),))("t", 0, raw, 0, 1, ())
     assert (missing.rows, len(missing.bad)) == (0, 100)
+
+
+def test_nested_objects_are_structs() -> None:
+    """Of records and of frames, as Spark gets them of a worker."""
+    inner = ColumnSpec("a.n", "int64", True, (PathPart("a", True), PathPart("n", False)))
+    there = ColumnSpec("a", "bool", True, (PathPart("a", True),), is_object=True)
+    columns = [there.plain(), inner.plain(), ("ts", "int64", False)]
+    raw = answer(b'{"a":{"n":7},"ts":1}', b'{"ts":2}', b'{"a":{},"ts":3}')
+    found = RangeDecoder(columns, "ts")("t", 0, raw, 0, 3, ())
+    assert pyarrow.record_batch(found.batch).to_pylist() == [{"a": {"n": 7}, "ts": 1}, {"a": None, "ts": 2}]
+    assert ["'a.n' is missing" in one.why for one in found.bad] == [True]
+    body = b'{"a":true,"a.n":7,"ts":1}'
+    frames = FrameDecoder(columns)("t", 0, answer(encode(BatchFrame((None,), (1,), (body,), None))), 0, 1, ()).frames
+    assert [pyarrow.record_batch(one).to_pylist() for _, one in frames] == [[{"a": {"n": 7}, "ts": 1}]]

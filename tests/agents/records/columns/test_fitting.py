@@ -118,7 +118,7 @@ def test_rows_are_values_of_their_type(kind: Any, plain: bool, monkeypatch: pyte
     chunk = Records([None] * 3, [1, 2, 3]).with_vectors(vectors).kept(array("q", [0, 2]))
     own = {"text" if kind is Renamed and name == "s" else name: column for name, column in found.items()}
     wanted = [kind(**{name: column[row] for name, column in own.items()}) for row in (0, 2)]
-    assert chunk.of_columns(schema.names, maker(kind)).values == wanted
+    assert chunk.of_columns(schema.names, maker(kind, schema)).values == wanted
 
 
 def test_a_damaged_vector_makes_no_list() -> None:

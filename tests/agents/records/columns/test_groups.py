@@ -217,6 +217,31 @@ def test_a_commit_takes_what_has_changed():
 
 
 @pytest.mark.usefixtures("way")
+def test_a_state_is_durable_when_its_write_does_not_wait():
+    """One that was loaded is as old as what was stored then; one without a stored row never is; a key that is not known has no number."""
+    keys, sums = KeyTable(), StateColumns(["rows"])
+    numbers = keys.numbers_listed([b"a", b"b", b"c"])
+    assert listed(keys.found([b"c", b"x", b"a"])) == [2, -1, 0]
+    sums.add(3, q(0, 1), [None], times=q(1, 1))
+
+    def durable(newest, waiting):
+        return [listed(one) for one in sums.durable(keys.found([b"x", b"c", b"b", b"a"]), newest, waiting)]
+
+    sums.add(3, q(), [None])
+    assert durable(9, 1) == [[], []]
+    sums.settle(7)
+    assert (durable(7, 1), durable(8, 2), durable(8, 1)) == ([[], []], [[], []], [[2, 3], [1, 0]])
+    sums.add(3, q(1), [None], times=q(1))
+    sums.loaded(q(2), 0)
+    assert durable(8, 1) == [[1, 3], [2, 0]]
+    sums.retain(q(2, 0))
+    assert listed(sums.durable(q(0, 1, 5, -1), 8, 2)[0]) == [0]
+    with pytest.raises(ValueError, match="no such key"):
+        sums.loaded(q(2), 0)
+    assert len(listed(numbers)) == 3
+
+
+@pytest.mark.usefixtures("way")
 def test_a_state_is_a_whole_number_until_a_float_comes():
     """As Python adds and compares them: the result has the type and every bit of its."""
     border = [
@@ -311,7 +336,7 @@ def test_both_hold_the_same(seed):
     """Through everything that may happen to a task's states, in any order."""
     chance = random.Random(seed)
     tables, sums = (KeyTable(), plainly(KeyTable)), (StateColumns(CELLS), plainly(lambda: StateColumns(CELLS)))
-    for _ in range(120):
+    for write in range(120):
         count, act = chance.randrange(40), chance.randrange(12)
         texts = Vector.of("text", [f"k{chance.randrange(60)}" for _ in range(count)])
         rows = (
@@ -342,10 +367,11 @@ def test_both_hold_the_same(seed):
         elif act == 9 and rows is None:
             for one in sums:
                 one.put(size, numbers, vectors)
+                one.loaded(numbers, max(0, write - 3))
         elif act == 10:
             assert sorted(listed(sums[0].dirty())) == sorted(listed(sums[1].dirty()))
             for one in sums:
-                one.settle()
+                one.settle(write)
         else:
             for one in sums:
                 one.add(size, q(), [None] + [Vector.of(kind, []) for kind in KINDS[1:]])
@@ -358,6 +384,11 @@ def test_both_hold_the_same(seed):
         assert states_of(sums[0], every) == states_of(sums[1], every)
         assert bytes_of(tables[0].keys(every)[0]) == bytes_of(tables[1].keys(every)[0])
         assert sorted(listed(sums[0].dirty())) == sorted(listed(sums[1].dirty()))
+        some = [b"k%d" % chance.randrange(90) for _ in range(chance.randrange(9))]
+        known, waiting = [one.found(some) for one in tables], chance.randrange(9)
+        assert listed(known[0]) == listed(known[1])
+        durable = [one.durable(known[0], write, waiting) for one in sums]
+        assert [listed(one) for one in durable[0]] == [listed(one) for one in durable[1]]
 
 
 @needs_compiler

@@ -342,7 +342,7 @@ def test_a_choice_counts_frames_and_the_rows_of_a_chunk_are_bounded():
 def test_columns_that_have_no_rows_in_this_stream():
     """The serde of the stream cannot write them, or Python has no such value: the frame is refused, with the reason."""
     far = pa.array([2**62], pa.timestamp("s"))
-    buffer = buffer_of([columns(1, n=[b"data"]), columns(1, at=far), b"\x05"], framed=json())
+    buffer = buffer_of([columns(1, n=pa.array([1], pa.duration("s"))), columns(1, at=far), b"\x05"], framed=json())
     reasons = [buffer.take(9).bad.reason for _ in range(3)]
     assert "row 0 of its columns cannot be encoded as json" in reasons[0]
     assert "its columns cannot be read as rows" in reasons[1]

@@ -84,6 +84,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "read_run": lambda: BUILT.read_run(RUN, 0),
     "write": lambda: BUILT.write([b"k"] * 3, [b"v"] * 3, 5, [[("h", b"x")]] * 3, 0, 0, 0, 999),
     "write_spans": lambda: BUILT.write_spans(SPANS, SPANS, 5, None, ROWS, 0, 0, 0, 1 << 20),
+    "murmur2": lambda: BUILT.murmur2(b"k"),
     "split": lambda: BUILT.split([b"k", None, b"l"], 3, 0),
     "spread": lambda: BUILT.spread([b"k", None, b"l"], [1, 2, 3], [b"v"] * 3, q(7, 8, 9), 3, 0, 1, 99, b"h", b"t"),
     "gather": lambda: BUILT.gather(b"h\x92\xc4\x01k\xc0\x92\x01\xff\x92\xc0\xc0", b"h", 9),
@@ -102,6 +103,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "split_spans": lambda: BUILT.split_spans(*SPANS, ROWS, 5, 0),
     "values": lambda: (BUILT.values(TEXT, COUNT), BUILT.dicts(("a",), [list(range(9))], 9)),
     "window_rows": lambda: BUILT.window_rows(NUMBERS.data, ROWS, 7, 3, 0, 5),
+    "session_runs": lambda: BUILT.session_runs(ROWS, NUMBERS.data, ROWS, 5),
     "longs": lambda: (
         BUILT.gathered(NUMBERS.data, ROWS),
         BUILT.scaled(NUMBERS.data, 1, 2, 3),

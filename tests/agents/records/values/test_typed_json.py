@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 from dataclasses import InitVar, dataclass
 from datetime import UTC, datetime
-from typing import Any, NotRequired, TypedDict
+from decimal import Decimal
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -15,6 +16,7 @@ from headgate.agents.records.columns.decoder import Decoder
 from headgate.agents.records.memory.record_spans import packed
 from headgate.agents.records.native import chosen
 from headgate.agents.records.values.column_types import columns_of_type
+from headgate.agents.records.values.logical_types import Digits
 from headgate.agents.records.values.serdes import json, msgpack, named_only
 from headgate.agents.records.values.typed_json import beyond
 from headgate.core.errors import DeclarationError
@@ -312,3 +314,24 @@ def test_a_type_that_cannot_be_read_is_refused_at_its_line(form: Any, kind: Any,
     """With its name, which errors of msgspec do not have."""
     with pytest.raises(DeclarationError, match=told):
         form(kind)
+
+
+def test_times_decimals_and_lists_that_may_be_none_may_be_missing() -> None:
+    """As other fields of rows, and as in columns."""
+
+    class Odd(TypedDict):
+        n: int
+        at: datetime | None
+        price: Annotated[Decimal, Digits(6, 2)] | None
+        tags: list[str] | None
+
+    found = json(Odd).loads_many([b'{"n":1}', b'{"n":2,"at":"2026-01-31T12:00:00Z","price":"1.5","tags":[]}'])
+    assert found.bad == []
+    assert found.values == [
+        {"n": 1, "at": None, "price": None, "tags": None},
+        {"n": 2, "at": datetime(2026, 1, 31, 12, tzinfo=UTC), "price": Decimal("1.5"), "tags": []},
+    ]
+
+
+def test_decimals_and_bytes_of_rows_are_written() -> None:
+    assert json().dumps({"price": Decimal("1.50"), "blob": b"abc"}) == b'{"price":"1.50","blob":"YWJj"}'

@@ -36,7 +36,7 @@ def state(tmp_path, memory):
     """The state of a task that keeps it on disk, and knows nobody."""
     return TaskStore(
         KafkaPort(ClientSettings("nobody:1")),
-        SimpleNamespace(tables=lambda: ()),
+        SimpleNamespace(tables=lambda: (), copied={}),
         "Partition 0",
         StreamPartition("log", 0),
         job_uuid="u",
@@ -126,3 +126,29 @@ async def test_a_release_while_the_store_is_wiped_waits_for_it(state, path, monk
     may_go_on.set()
     await asyncio.wait([wiping, closing])
     open_rocks(path, StoreMemory(8 << 20), Owner("u", "Partition 0", 0)).close()
+
+
+@pytest.mark.asyncio
+async def test_a_store_that_is_about_to_be_released_is_written_out_and_closed_after_that(state, path):
+    """The next owner waits for the release. A store closes in no time once the disk has what it holds; closing waits for the flush."""
+    await state.open()
+    state.tables = SimpleNamespace(close=lambda: None)
+    flushing, may_flush, events = threading.Event(), threading.Event(), []
+    flush, close = state.store.flush, state.store.close
+
+    def slowly():
+        flushing.set()
+        may_flush.wait(20)
+        flush()
+        events.append("flushed")
+
+    state.store.flush, state.store.close = slowly, lambda: (events.append("closed"), close())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(state.write_out())
+        await asyncio.to_thread(flushing.wait, 20)
+        await state.write_out()  # once is enough
+        closing = group.create_task(state.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        may_flush.set()
+    assert events == ["flushed", "closed"]

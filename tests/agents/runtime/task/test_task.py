@@ -23,6 +23,8 @@ from headgate.agents.live_settings import Settings
 from headgate.agents.operators.pipeline.trouble import may_pass
 from headgate.agents.port.absence import Unread as Absent
 from headgate.agents.records.frames.chunks import Chunk
+from headgate.agents.runtime.copies.copies import Copies
+from headgate.agents.runtime.copies.directory import NoDirectory
 from headgate.agents.runtime.reading.intake import BEHIND_S, PartitionHead
 from headgate.agents.runtime.reading.old_reads import OldReads
 from headgate.agents.runtime.store.state import TaskStore
@@ -242,6 +244,10 @@ class Host:
         self.turns = LoopTurns(None, lambda: False)
         self.counters: dict[str, Counter[str]] = {}
         self.marked = Marked()
+        self.copies = Copies(self, self.declared, lambda table: NoDirectory(), None, lambda: "u1")
+
+    async def width(self, topic: str) -> int:
+        return 0
 
     async def check_streams(self, plan: TaskPlan) -> None: ...  # these jobs have one stage
 
@@ -354,14 +360,15 @@ async def suspected(*marks: Mark, policy: str = "dead_letter") -> Any:
 
 
 async def test_a_suspected_chunk_runs_row_by_row_and_is_cleared() -> None:
-    """Each row is marked before it runs, so that the one that kills its worker is known. It is still one letter."""
+    """Each row is marked before it runs, so that the one that kills its worker is known. It is still one letter. What the rows have done
+    together is looked at in front of the one that raised, and at the end."""
     async with suspected(Mark(IN, 1, 3)) as host:
         host.give(b'{"n":0}', b'{"n":1}', b'{"bad":1}', b'{"n":3}')
         await until(lambda: host.producers.positions[-1:] == [4])
         assert host.values() == [b"0", b"1", b"3"]
         rows = [(one.first, one.row, one.deaths) for one in host.marked.begun]
         first = [(0, 0, 1), (1, 0, 2), (2, 0, 2)]
-        assert rows == [*first, (0, 0, 1), (1, 0, 2), (3, 0, 1), (0, -1, 2)]
+        assert rows == [*first, (0, 0, 1), (1, 0, 2), (0, -1, 2), (3, 0, 1), (0, -1, 2)]
         assert host.counts["dead_letters"] == 1
         await until(lambda: host.marked.kept == [])
         assert host.actor.suspicion.suspects.marks == []
@@ -377,10 +384,10 @@ async def test_a_suspected_chunk_is_said_in_spans_and_marked_row_by_row() -> Non
         said = [marks[0] for marks in host.job.letters if marks]
         assert said[:51] == [(n, n + 7, -1) for n in range(0, 357, 7)]
         behind = [(n, n + 7, -1) for n in range(350, 399, 7)]
-        assert said[51:] == [(0, 351, -1), *behind, (399, 400, 0), (0, 400, -1)]
+        assert said[51:] == [(0, 351, -1), (0, 400, -1), *behind, (399, 400, 0), (0, 400, -1)]
         assert {one.deaths for one in host.marked.begun[:350]} == {2}
         assert [one.first for one in host.marked.begun[:351]] == list(range(351))
-        assert len(host.marked.begun) == 351 + 399 + 1
+        assert len(host.marked.begun) == 351 + 399 + 2
 
 
 async def test_a_record_that_ended_two_workers_becomes_a_dead_letter_without_running() -> None:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from headgate.agents.measured import Clocks, Meter, clocks_of_thread
+from headgate.agents.measured import Clocks, Meter, clocks_of_thread, starved_s
 from headgate.agents.runtime.task.turns import KEPT_TURNS, SHIFT_NS, SPARE, BetweenRows, LoopTurns, Share
 from headgate.core.turns import EVERY, QUIET_NS, TURN_NS
 
@@ -228,6 +229,16 @@ def test_a_thread_that_sleeps_has_waited() -> None:
 
     assert (found.waits() > before[0], found.wall_ns() - before[1] >= MS) == (True, True)
     assert found.cpu_ns() >= before[2]
+
+
+def test_a_thread_learns_how_long_it_has_waited_for_a_processor(tmp_path: Path) -> None:
+    """By the system, if it says so; a file that says less is no answer."""
+    said = starved_s()
+    assert said is None or said >= 0.0
+    for text, found in (("12 3000000000 7\n", 3.0), ("12", None), ("", None)):
+        (tmp_path / "schedstat").write_text(text)
+        assert starved_s(tmp_path / "schedstat") == found
+    assert starved_s(tmp_path / "none") is None
 
 
 @looped

@@ -78,7 +78,7 @@ def worker(**given: Any) -> Any:
         "health": Health(0.0),
         "ready": True,
         "why": "",
-        "runtime": Bag(producers=Bag(committing=committing)),
+        "runtime": Bag(producers=Bag(committing=committing), copies=Bag(waits="")),
         "owned": lambda: {"Partition 0": ()},
         "actors": {"Partition 0": actor},
     }
@@ -112,6 +112,14 @@ def producing(committing: Any) -> Any:
         ({"coordination": Bag(blocked="the stream is damaged")}, "the stream is damaged"),
         ({"health": away()}, "the broker of the coordinator stream has not answered since 1970-01-01T00:00:00Z (60 s)"),
         ({"ready": False, "why": "waiting for the leader"}, "waiting for the leader"),
+        (
+            {
+                "ready": False,
+                "why": "waiting for its tasks",
+                "runtime": Bag(producers=Bag(), copies=Bag(waits="waiting for table rates: 7 records behind")),
+            },
+            "waiting for its tasks; waiting for table rates: 7 records behind",
+        ),
         ({"runtime": producing(None)}, "it has no producer: one incarnation has ended, and the next one has not begun"),
         (
             {"runtime": producing(Bag(under_way_s=lambda: COMMIT_S + 5, machine=Bag(view=Bag(state="flushing"))))},

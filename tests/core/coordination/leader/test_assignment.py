@@ -441,3 +441,28 @@ def test_who_went_a_moment_ago_is_waited_for_by_the_next_leader_too():
     back = house.worker("p2")
     house.run(2)
     assert set(back.tasks) == held
+
+
+def test_another_placement_places_again_when_a_stopped_run_goes_on():
+    """The workers are those of before, so nothing else would: the setting would wait until one comes or goes."""
+
+    def on_the_first(tasks, locality, processors, previous):
+        return {min(processors): tasks}
+
+    house = House()
+    for name in ("p1", "p2"):
+        house.worker(name)
+    house.run(3)
+    assert sorted(len(one.tasks) for one in house.workers) == [2, 2]
+    house.request("u1", "stop")
+    other = plan(placer=on_the_first, placer_name="mine:on_the_first")
+    one, two = house.worker("p1", other), house.worker("p2", other)
+    house.run(1)
+    house.request("u2", "start")
+    house.run(3)
+    assert (len(one.tasks), len(two.tasks)) == (4, 0)
+    version = house.state.model.version
+    house.request("u3", "move", task=min(one.tasks), to="p2")
+    house.run(5)
+    assert (len(one.tasks), len(two.tasks)) == (3, 1)  # what an operator has moved stays there
+    assert house.state.model.version == version + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.core.coordination.leader.plan import LeaderConfig, Plan, Timing, overridden
+from headgate.core.coordination.leader.plan import STANDBY, LeaderConfig, Plan, Timing, overridden
 from headgate.core.coordination.messages import SetConfig
 from headgate.core.graph.graph import Graph, Input, Stage
 from headgate.core.settings import TAKEN_BY
@@ -34,10 +34,12 @@ def test_the_grace_may_be_left_to_the_leader():
 
 def test_a_leader_takes_what_the_table_says_and_its_own_flags_win():
     """A flag of the worker that leads stands before the override, as for every setting."""
-    values = {name: SetConfig(name, "77s") for name, parts in TAKEN_BY.items() if "leader" in parts}
+    values = {
+        name: SetConfig(name, 1 if name == STANDBY else "77s") for name, parts in TAKEN_BY.items() if "leader" in parts
+    }
     changed = overridden(Timing(), values)
     differing = [name for name in Timing.__slots__ if getattr(changed, name) != getattr(Timing(), name)]
-    assert len(differing) == len(values) == 6
+    assert len(differing) == len(values) == 8
     assert overridden(Timing(), values, frozenset(values)) == Timing()
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headgate.core import orders as o
 from headgate.core.coordination.leader.draft import Draft, Memory
 from headgate.core.coordination.leader.plan import LeaderConfig
 from headgate.core.coordination.leader.seeks import withdraw
 from headgate.core.coordination.messages import SetJobModel, SetRequest, SetRun
 from headgate.core.coordination.state import JobState
+from headgate.core.graph.graph import Input
 from headgate.core.graph.model import JobModel
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 
-from ...house import House, plan
+from ...house import House, graph, plan
 
 
 def seeks_told(house: House) -> list[tuple[str, o.Seek]]:
@@ -116,6 +119,19 @@ def test_what_is_refused():
     house.request("e", "drain")
     house.request("f", "seek", stream="orders", to=1)
     assert "is draining" in house.answer("f")[1]
+
+
+def test_no_task_is_asked_to_move_in_a_topic_that_it_does_not_read():
+    """The model names a topic of copies with every task, for versions that read it there."""
+    found = graph()
+    copied = replace(found, inputs=(*found.inputs, Input("rates", broadcast=True, copied=True)))
+    house = House(partitions=2)
+    house.partitions["rates"] = 3
+    house.worker("p1", plan(graph=copied))
+    house.request("a", "seek", stream="rates", to="oldest")
+    assert house.answer("a")[0] == "refused"
+    assert "each worker follows it for its own copy of a table" in house.answer("a")[1]
+    assert seeks_told(house) == []
 
 
 def test_every_stream_of_the_job_can_be_adopted_where_it_stands():

@@ -68,6 +68,18 @@ def test_the_first_life_of_a_processor():
     assert said[1] == Readiness(False, "waiting for a run to begin")
 
 
+def test_what_a_member_shows_is_made_once_for_each_life():
+    """It is looked at for every query that a worker answers."""
+    member = Member(MemberConfig("p1", "me", "me"))
+    before = member.view
+    assert (before.processor, before.process, before.incarnation, before.job) == ("p1", "me", "", member.job)
+    assert member.view is before
+    for event in (Tick(), End(0, 1), ProducerReady("000001-me")):
+        member.handle(event, NOW)
+    assert member.view.incarnation == "000001-me"
+    assert member.view is member.view is not before
+
+
 @pytest.mark.parametrize(
     ("given", "state"),
     [

@@ -2,7 +2,7 @@
 
 Promises: a task is read here only while this worker runs it under the grant that the coordinator stream has for it, restored and not given
 up. For every other task it is known which worker to ask, or why no worker can answer now: a key is never taken for absent because its task
-could not be asked.
+could not be asked. The copy of a standby is read only for who allows an older answer, and only if it is no older than that.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...core.coordination import messages as c
 from ...core.coordination.state import JobState
-from ...core.errors import EnvironmentFault, HeadgateError
+from ...core.errors import DataError, EnvironmentFault, HeadgateError
 from ...core.names import StreamPartition, natural
-from ...core.orders import RESTING, WORKING, TaskState
+from ...core.orders import TaskState
 from ...core.settings import offer
-from ..queries.committed import CommittedPart
-from ..queries.queryable import Queryable, queryables, refused
 from ..records.kafka.partitioner import Partitioner, partition_of
+from ..state.opening import open_tables
+from .committed import CommittedPart, CopiedPart
+from .queryable import Queryable, queryables, refused
 
 if TYPE_CHECKING:
     from ..runtime.task.task import TaskActor
     from ..worker.worker import Worker
-
-READABLE = frozenset((*WORKING, *RESTING))
 
 
 class TaskUnserved(EnvironmentFault):
@@ -34,6 +34,17 @@ class TaskUnserved(EnvironmentFault):
         self.task = task
         self.state = state
         self.why = why
+
+
+class SeveralTasks(DataError):
+    """A key is in more than one task, because the job's own functions have put it there."""
+
+    def __init__(self, table: str, one: str, other: str, remedy: str = "") -> None:
+        repartition = "let the job put .repartition(…) before the step that writes it"
+        super().__init__(
+            f"table {table}: {one} and {other} have a row of the same key, each its own",
+            remedy=f"{remedy}, or {repartition}" if remedy else repartition,
+        )
 
 
 class TaskOwner(NamedTuple):
@@ -47,12 +58,14 @@ class TaskOwner(NamedTuple):
 class QueryParts:
     """The tasks of a job, as one worker sees them."""
 
-    def __init__(self, worker: Worker, heard_ms: Callable[[], int]) -> None:
+    def __init__(self, worker: Worker, heard_ms: Callable[[], int] = lambda: 0) -> None:
         """`heard_ms`: when the coordinator stream was last read to its end."""
         self._worker = worker
         self._heard_ms = heard_ms
         self._tables: dict[str, Queryable] | None = None
         self._places: tuple[Any, dict[str, list[str]]] = None, {}
+        self._held: tuple[JobState | None, int, dict[str, c.SetGrant | None]] = None, -1, {}
+        """The grants that were asked for, as of a position of the coordinator stream."""
 
     @property
     def tables(self) -> dict[str, Queryable]:
@@ -112,10 +125,19 @@ class QueryParts:
 
     def _actor(self, task: str) -> TaskActor | None:
         actor = self._worker.actors.get(task)
-        if actor is None or actor.state.tables is None or actor.machine.phase not in READABLE:
+        if actor is None or actor.state.tables is None or not actor.machine.readable:
             return None
-        grant = self.job.held(task)
+        grant = self._grant(task)
         return actor if grant is None or (grant.grant, grant.processor) == (actor.grant, self._me) else None
+
+    def _grant(self, task: str) -> c.SetGrant | None:
+        """The grant under which a task may run now."""
+        job, (known, position, held) = self.job, self._held
+        if known is not job or position != job.position:
+            self._held = job, job.position, (held := {})
+        if task not in held:
+            held[task] = job.held(task)
+        return held[task]
 
     @property
     def _me(self) -> str:
@@ -126,10 +148,48 @@ class QueryParts:
         actor = self._actor(task)
         if actor is None:
             return None
+        if table.copied:
+            return self._copy(task, table)
         state = actor.state
         assert state.store is not None, "tables lie in a store"
         owned_ms = self._heard_ms() if state.settled else None
         return CommittedPart(task, state.store, state.table(table.name), table, owned_ms)
+
+    def _copy(self, task: str, table: Queryable) -> CommittedPart | None:
+        """This worker's copy, which its task reads."""
+        copy = self._worker.runtime.copies.all.get(table.name)
+        if copy is None or copy.store is None or copy.table is None:
+            return None
+        return CopiedPart(task, copy.store, copy.table, table, copy.age_ms(self._worker.port.clock.now().mono))
+
+    def followed(self, task: str, table: Queryable, stale_ms: int, now_ms: int) -> CommittedPart:
+        """A task's part of a table in the copy that this worker has of it as its standby, to be read at once. Raises `TaskUnserved` if it
+        has none, or one that is older than `stale_ms`."""
+        follower = self._worker.runtime.followers.all.get(task)
+        store = None if follower is None else follower.store
+        if store is None:
+            raise self._no_copy(task, f"{self._me} has no copy of its state yet")
+        tables = open_tables(store, self._worker.declared, clock=lambda: now_ms).tables
+        part = CommittedPart(task, store, tables.table(table.name), table, standby=True)
+        age_ms = part.at(now_ms).age_ms
+        if age_ms > stale_ms:
+            known = store.meta.followed_until_ms is not None
+            age = f"the copy of its standby {self._me} is {age_ms / 1000:,.1f} s old" if known else ""
+            raise self._no_copy(task, age or f"its standby {self._me} has not read its log up yet")
+        return part
+
+    def standby(self, task: str) -> TaskOwner | None:
+        """The worker that follows a task's log; None if none does, or it serves no pages."""
+        job = self.job
+        name = job.standby(task)
+        worker = None if name is None else job.newest(name)
+        if name is None or worker is None or not worker.url:
+            return None
+        return TaskOwner(name, worker.incarnation, worker.url)
+
+    @staticmethod
+    def _no_copy(task: str, why: str) -> TaskUnserved:
+        return TaskUnserved(task, "moving", why, "ask again, or allow an older answer with stale=")
 
     def owner(self, task: str) -> TaskOwner:
         """The other worker that has a task. Raises `TaskUnserved` if none has, or it cannot be asked."""

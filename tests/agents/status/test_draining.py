@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from headgate.agents.cli.data.draining import show_drains
 from headgate.agents.cli.options import Target
-from headgate.agents.cli.see.draining import drain_of, progress_lines
 from headgate.agents.cli.see.status import document
-from headgate.agents.cli.steer.steering import show_drains
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.reading import Hearing
+from headgate.agents.status.draining import drain_of, progress_lines
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.state import JobState
 from headgate.core.graph.model import JobModel

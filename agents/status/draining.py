@@ -1,4 +1,5 @@
-"""How far a drain is, for `headgate status` and `headgate drain --wait`: by stream and by task, who is waited for, and what to do.
+"""How far a drain is, for the page of the job, `headgate status` and `headgate drain --wait`: by stream and by task, who is waited for, and
+what to do.
 
 The coordinator stream has what the tasks have reported, heartbeats have which streams each draining task has not drained yet. A producer
 whose worker sends no heartbeats has not drained as far as anyone knows, so it is waited for.
@@ -9,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ....core.coordination.state import JobState
-from ....core.names import JobName, natural
-from ....core.orders import RESTING, TaskState
-from ...process.reading import shown
-from ...worker.load.drain_load import owes
+from ...core.coordination.state import JobState
+from ...core.names import JobName, natural
+from ...core.orders import RESTING, TaskState
+from ..process.reading import shown
+from ..worker.load.drain_load import owes
 
 MOST_NAMED = 5
 """At most this many tasks are named in a line for people."""
