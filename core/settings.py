@@ -118,6 +118,10 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("grouper", "text", "partition", IMMUTABLE, JOB, "Which partitions make a task: partition, stream-partition, all, or an import path."),
     ("topic.prefix", "text", "", IMMUTABLE, JOB, "Prefix of every topic that the job creates."),
     ("topic.create-outputs", "flag", False, NEXT_RUN, WORKER, "Create outputs that are missing. On for a broker of `headgate kafka up`."),
+    ("topic.replicas", "count", 0, NEXT_RUN, WORKER, "Replicas of the topics that the job creates; 0: the brokers' default."),
+    ("topic.min-insync", "count", 0, NEXT_RUN, WORKER, "Their min.insync.replicas; 0: the brokers' default."),
+    ("topic.output-retention", "duration", "0s", NEXT_RUN, WORKER, "Retention of outputs that the job creates; 0s: the brokers' default."),
+    ("topic.dead-letters-retention", "duration", "14d", NEXT_RUN, WORKER, "How long dead letters are kept; 0s: the brokers' default."),
     # --------------------------------------------------------------------------------------------------- who is alive
     ("heartbeat.interval", "duration", "1s", NEXT_RUN, JOB, "How often a worker sends a heartbeat."),
     ("session.timeout", "duration", "6s", NEXT_RUN, JOB, "A worker that sends no heartbeat for this long is considered dead."),

@@ -23,6 +23,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
+    InvalidReplicationFactorError,
     KafkaError,
     NoError,
     TopicAlreadyExistsError,
@@ -76,12 +77,12 @@ TASK_LOG = {
 INTERMEDIATE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", **_ANY_TIME}
 SHARED = {"cleanup.policy": "delete", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
 """A stream for other jobs, which adds how long it is kept. Retention goes by the time of writing: event times may be old."""
-DEAD_LETTERS = {"cleanup.policy": "delete", "retention.ms": str(14 * DAY_MS), **_ANY_TIME}
+DEAD_LETTERS = {"cleanup.policy": "delete", **_ANY_TIME}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that the job needs. It is created with `config`; the settings that matter are compared at each start."""
+    """A topic that the job needs. It is created with `config` and `preferred`; the settings that matter are compared at each start."""
 
     name: str
     partitions: int
@@ -95,6 +96,8 @@ class TopicSpec:
     """The number of partitions is only for its creation: one that someone else has made is right as it is."""
     shared: bool = False
     """Several jobs may write it, so the job must say how many partitions it has if that is not what it would choose."""
+    preferred: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    """What a topic that exists may have otherwise. That is named, as is another number of replicas; it refuses no start."""
 
     def command(self, client: ClientSettings | None = None) -> str:
         """The command that creates it, for teams whose applications may not create topics.
@@ -106,7 +109,7 @@ class TopicSpec:
         words += ["--partitions", str(self.partitions or "N")]
         if self.replication > 0:
             words += ["--replication-factor", str(self.replication)]
-        for name, value in sorted(self.config.items()):
+        for name, value in sorted({**self.config, **self.preferred}.items()):
             words += ["--config", f"{name}={value}"]
         return " ".join(map(shlex.quote, words))
 
@@ -127,6 +130,8 @@ class ExistingTopic:
     name: str
     partitions: int
     config: Mapping[str, str]
+    replicas: int = 0
+    """Of the partition that has the fewest; 0 if that is not known."""
 
     @property
     def limit(self) -> int:
@@ -180,20 +185,35 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
         if wanted is None or is_ is None:
             continue
         if float(is_) > float(wanted) if name in _AT_MOST else _normal(wanted) != _normal(is_):
-            words = [
-                *tool("kafka-configs.sh", client),
-                "--alter",
-                "--entity-type",
-                "topics",
-                "--entity-name",
-                spec.name,
-            ]
-            words += ["--add-config", f"{name}=[{wanted}]" if "," in wanted else f"{name}={wanted}"]
             needed = f"at most {wanted}" if name in _AT_MOST else wanted
-            out.append(
-                Difference(spec.name, f"{name} is {is_}, but {needed} is needed", " ".join(map(shlex.quote, words)))
-            )
+            what = f"{name} is {is_}, but {needed} is needed"
+            out.append(Difference(spec.name, what, _alter(spec.name, name, wanted, client)))
     return out
+
+
+def departures(spec: TopicSpec, found: ExistingTopic, client: ClientSettings | None = None) -> list[Difference]:
+    """What of an existing topic is not as the job's settings would have it, each with how to change it. It is used all the same.
+
+    >>> [str(one) for one in departures(TopicSpec("t", 1, replication=3), ExistingTopic("t", 1, {}, replicas=1))]
+    ['t: it has 1 replica, and the settings say 3 (remedy: kafka-reassign-partitions.sh gives its partitions other replicas)']
+    """
+    out: list[Difference] = []
+    if 0 < spec.replication != found.replicas > 0:
+        what = f"it has {found.replicas} replica{'s' * (found.replicas > 1)}, and the settings say {spec.replication}"
+        out.append(Difference(spec.name, what, "kafka-reassign-partitions.sh gives its partitions other replicas"))
+    for name, wanted in sorted(spec.preferred.items()):
+        is_ = found.config.get(name)
+        if is_ is not None and _normal(is_) != _normal(wanted):
+            what = f"{name} is {is_}, and the settings say {wanted}"
+            out.append(Difference(spec.name, what, _alter(spec.name, name, wanted, client)))
+    return out
+
+
+def _alter(topic: str, name: str, value: str, client: ClientSettings | None) -> str:
+    """The command that changes a setting of a topic."""
+    given = f"{name}=[{value}]" if "," in value else f"{name}={value}"
+    words = [*tool("kafka-configs.sh", client), "--alter", "--entity-type", "topics", "--entity-name", topic]
+    return " ".join(map(shlex.quote, [*words, "--add-config", given]))
 
 
 class Compared(NamedTuple):
@@ -270,16 +290,20 @@ class TopicsAdmin:
                 return await admin.describe_topics(wanted)
 
         widths: dict[str, int] = {}
+        replicas: dict[str, int] = {}
         for topic in await retried(ask, "topics"):
             error = for_code(topic["error_code"])
             if error is NoError:
                 widths[topic["topic"]] = len(topic["partitions"])
+                replicas[topic["topic"]] = min((len(one["replicas"]) for one in topic["partitions"]), default=0)
             elif error is TopicAuthorizationFailedError:
                 raise EnvironmentFault(
                     f"no permission to see the topic {topic['topic']}", remedy="grant DESCRIBE on it, or create it"
                 )
         configs = await self._configs(list(widths))
-        return {name: ExistingTopic(name, width, configs.get(name, {})) for name, width in widths.items()}
+        return {
+            name: ExistingTopic(name, width, configs.get(name, {}), replicas[name]) for name, width in widths.items()
+        }
 
     async def names(self) -> list[str]:
         """The names of all visible topics, sorted."""
@@ -329,6 +353,11 @@ class TopicsAdmin:
                 older.append(_without_times(by_name[name]))
                 continue
             why = next((text for text in detail if isinstance(text, str) and text), error.__name__)
+            if error is InvalidReplicationFactorError and by_name[name].replication > 0:
+                raise EnvironmentFault(
+                    f"the topic {name} cannot be created: {why}",
+                    remedy="set topic.replicas to at most the number of brokers, or to 0 for the brokers' default",
+                )
             raise EnvironmentFault(
                 f"the topic {name} cannot be created: {why}",
                 remedy=f"ask someone with the permission to create it: {by_name[name].command(self._client)}\n"
@@ -400,7 +429,7 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
     """A topic with the protocol's -1 ("the brokers' default") as replication factor. The client's constructor refuses it, but sends it if
     set later.
     """
-    new = NewTopic(spec.name, spec.partitions, 1, topic_configs=dict(spec.config))
+    new = NewTopic(spec.name, spec.partitions, 1, topic_configs={**spec.config, **spec.preferred})
     new.replication_factor = spec.replication
     return new
 

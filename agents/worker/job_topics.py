@@ -24,6 +24,7 @@ from ..job.steps.ends import ShareStep
 from ..kafka.connect import CONNECT_S
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
+from ..kafka.topic_defaults import TopicDefaults
 from ..kafka.topics import (
     COORDINATOR,
     DEAD_LETTERS,
@@ -31,9 +32,11 @@ from ..kafka.topics import (
     INTERMEDIATE,
     SHARED,
     TASK_LOG,
+    Difference,
     ExistingTopic,
     TopicsAdmin,
     TopicSpec,
+    departures,
 )
 from ..logger import Logger
 from ..runtime.writing.outbox import Outbox
@@ -52,9 +55,20 @@ class NotThere(EnvironmentFault):
 class JobTopics:
     """The topics of a job, as a worker knows them."""
 
-    def __init__(self, client: ClientSettings, declared: Declared, *, create_outputs: bool = False) -> None:
+    def __init__(
+        self,
+        client: ClientSettings,
+        declared: Declared,
+        *,
+        create_outputs: bool = False,
+        defaults: TopicDefaults | None = None,
+    ) -> None:
+        """`defaults`: what the settings say of the topics that are created."""
         self.declared = declared
         self.create_outputs = create_outputs
+        self._defaults = TopicDefaults() if defaults is None else defaults
+        self._departed: set[Difference] = set()
+        """What was named already."""
         self.names = declared.topics
         self.topics = TopicsAdmin(client)
         self._client = client
@@ -77,9 +91,9 @@ class JobTopics:
     def fixed(self) -> list[TopicSpec]:
         """The topics that every job has, whatever its tasks."""
         return [
-            TopicSpec(self.names.coordinator, 1, COORDINATOR),
-            TopicSpec(self.names.heartbeat, 1, HEARTBEAT),
-            TopicSpec(self.names.dead_letters, 1, {**DEAD_LETTERS, **LARGE}),
+            self._defaults.own(TopicSpec(self.names.coordinator, 1, COORDINATOR)),
+            self._defaults.own(TopicSpec(self.names.heartbeat, 1, HEARTBEAT)),
+            self._defaults.dead_letters(TopicSpec(self.names.dead_letters, 1, {**DEAD_LETTERS, **LARGE})),
         ]
 
     async def ensure_fixed(self) -> None:
@@ -94,6 +108,7 @@ class JobTopics:
         if missing := await self.refuse_targets():
             await self._make_outputs(missing)
         await self._keep(self.fixed())
+        await self._look_at_the_rest()
 
     async def _make_outputs(self, missing: list[str]) -> None:
         """Create outputs, or refuse to."""
@@ -101,7 +116,7 @@ class JobTopics:
         if not self.create_outputs:
             raise no_outputs(missing, width)
         log.warning("output topics are created", topics=missing)
-        self._known |= await self.topics.ensure(_output(topic, width) for topic in missing)
+        self._known |= await self.topics.ensure(self._output(topic, width) for topic in missing)
 
     async def refuse_names(self) -> None:
         """Refuse names of topics that another job on the cluster uses or keeps. `headgate plan` asks the same."""
@@ -118,6 +133,8 @@ class JobTopics:
         found = await self.topics.find(self.declared.graph.outputs)  # of one that is an input, too, the same is asked
         await self._refuse_framed(found)
         self._known |= found
+        if self.create_outputs:
+            self._name_departures([self._output(name, one.partitions) for name, one in found.items()], found)
         return sorted(self.declared.graph.outputs - found.keys())
 
     def _refuse_compacted(self) -> None:
@@ -186,7 +203,26 @@ class JobTopics:
                 )
 
     async def _keep(self, specs: list[TopicSpec]) -> None:
-        self._known |= await self.topics.ensure(specs)
+        found = await self.topics.ensure(specs)
+        self._known |= found
+        self._name_departures(specs, found)
+
+    def departures(self, specs: Iterable[TopicSpec], found: Mapping[str, ExistingTopic]) -> list[Difference]:
+        """What of these topics is not as the settings say. They are used as they are."""
+        return [one for spec in specs if spec.name in found for one in departures(spec, found[spec.name], self._client)]
+
+    async def _look_at_the_rest(self) -> None:
+        """Name departures of the topics that a leader creates, which it asks about only when it gives the job a model."""
+        specs = self._of_a_model()
+        found = await self.topics.find([spec.name for spec in specs])
+        self._name_departures(specs, found)
+
+    def _name_departures(self, specs: Iterable[TopicSpec], found: Mapping[str, ExistingTopic]) -> None:
+        """Name what of these topics is not as the settings say, each once."""
+        for one in self.departures(specs, found):
+            if one not in self._departed:
+                self._departed.add(one)
+                log.warning("a topic is not as the settings say", topic=one.topic, what=one.what, todo=one.remedy)
 
     async def input_counts(self) -> dict[str, int]:
         """The current number of partitions of each input. A missing input is an error."""
@@ -260,7 +296,7 @@ class JobTopics:
         between = dict.fromkeys(graph.writer, INTERMEDIATE)
         shared = {stream: {**SHARED, "retention.ms": kept[stream]} for stream in graph.shared}
         return [
-            TopicSpec(stream, widths[stream], {**config, **LARGE}, shared=stream in shared)
+            self._defaults.own(TopicSpec(stream, widths[stream], {**config, **LARGE}, shared=stream in shared))
             for stream, config in sorted({**between, **shared}.items())
             if stream in widths
         ]
@@ -270,19 +306,36 @@ class JobTopics:
     ) -> tuple[list[TopicSpec], list[TopicSpec]]:
         """Every topic of the job before it runs: its own topics, and its outputs as they would be created."""
         own = [*self.fixed(), self._log(tasks)]
-        outputs = [_output(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
+        outputs = [self._output(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
         return own + self._framed(widths), outputs
 
-    def specs_of_unknown_width(self) -> tuple[list[TopicSpec], list[TopicSpec]]:
-        """The same while inputs do not exist. Who creates them by hand gives the number of partitions."""
-        own = [*self.fixed(), self._log(0)]
-        outputs = [_output(name, 0) for name in sorted(self.declared.graph.outputs)]
+    def specs_of_unknown_width(self) -> list[TopicSpec]:
+        """All topics of the job while inputs do not exist, its inputs first. Who creates them by hand gives the number of partitions."""
         graph = self.declared.graph
-        return own + self._framed(dict.fromkeys({*graph.writer, *graph.shared}, 0)), outputs
+        others = {one.stream for one in graph.inputs if one.producers}
+        inputs = [name for name in sorted(graph.input) if name not in others and not self.declared.inputs[name].matched]
+        return [
+            *(self._defaults.own(TopicSpec(name, 0)) for name in inputs),
+            *self.fixed(),
+            *self._of_a_model(),
+            *(self._output(name, 0) for name in sorted(graph.outputs - set(inputs))),
+        ]
+
+    def _of_a_model(self) -> list[TopicSpec]:
+        """What a leader creates, with a model of unknown width."""
+        return [
+            self._log(0),
+            *self._framed(dict.fromkeys({*self.declared.graph.writer, *self.declared.graph.shared}, 0)),
+        ]
 
     def _log(self, tasks: int) -> TopicSpec:
         """The task log. It grows with the tasks of a job without state; those of a job with state are fixed."""
-        return TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE}, grows=not self.declared.graph.stateful)
+        grows = not self.declared.graph.stateful
+        return self._defaults.own(TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE}, grows=grows))
+
+    def _output(self, name: str, width: int) -> TopicSpec:
+        """An output as it is created. Who makes it a moment before may choose another width."""
+        return self._defaults.output(TopicSpec(name, width, any_width=True))
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
         """Create or check the topics for this model."""
@@ -349,16 +402,12 @@ class JobTopics:
                         remedy=f'drain the job, then declare .share("{name}", partitions={found[name].partitions}), here and in '
                         "every other job that shares it; the jobs that read it read the new partitions from their next run",
                     )
+                again = TopicSpec(name, width, {**INTERMEDIATE, **LARGE})
                 raise EnvironmentFault(
                     says,
                     remedy="if it holds no unread records (the job was drained), delete it and create it again; otherwise "
-                    f"run `headgate reset`: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
+                    f"run `headgate reset`: {self._defaults.own(again).command(self._client)}",
                 )
-
-
-def _output(name: str, width: int) -> TopicSpec:
-    """An output as it is created. Who makes it a moment before may choose another width."""
-    return TopicSpec(name, width, any_width=True)
 
 
 def widest(counts: Mapping[str, int]) -> int:

@@ -134,6 +134,10 @@ def test_values_below_which_a_setting_makes_no_sense_are_refused(name: str):
 
 
 MEANS_SOMETHING = {
+    "topic.replicas": "the brokers' default",
+    "topic.min-insync": "the brokers' default",
+    "topic.output-retention": "the brokers' default",
+    "topic.dead-letters-retention": "the brokers' default",
     "placement.debounce": "tasks are placed as soon as a worker has joined",
     "placement.rejoin-grace": "nobody waits for a worker that has left",
     "placement.prepare": "tasks with state move at once",

@@ -28,7 +28,8 @@ from ....core.names import natural
 from ...job.derive.declaration import Declared
 from ...job.derive.named_fields import on_columns
 from ...job.steps.step import Step
-from ...kafka.topics import ABOUT_PROPERTIES, Compared, ExistingTopic, TopicSpec, compared
+from ...kafka.topic_defaults import TopicDefaults
+from ...kafka.topics import ABOUT_PROPERTIES, Compared, Difference, ExistingTopic, TopicSpec, compared
 from ...process.configuration import CommandLine, Configuration
 from ...process.launch import bound_inputs, load_app
 from ...process.patterns import find_topics
@@ -140,6 +141,8 @@ def show_plan(found: dict[str, Any], workers: int) -> None:
     for one in found["state"]:
         if not one["refused"]:
             click.echo(f"Note: the state of {', '.join(one['tasks'])}: {one['what']}", err=True)
+    for one in found["differs"]:
+        click.echo(f"Note: the topic {one['topic']}: {one['what']}: {one['todo']}", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,8 @@ class Intended:
     """What the start would be refused with."""
     lacking: list[HeadgateError]
     """The same of what `commands` create, and the job does not."""
+    departures: list[Difference]
+    """What of the topics is not as the settings say, and refuses no start."""
 
 
 def _options(declared: Declared, configuration: Configuration, *, bounded: bool = False) -> WorkerOptions:
@@ -173,7 +178,7 @@ async def _intended(
     declared: Declared, configuration: Configuration, state: JobState | None
 ) -> tuple[JobTopics, Intended]:
     creates = bool(configuration.value("topic.create-outputs"))
-    topics = JobTopics(configuration.client, declared, create_outputs=creates)
+    topics = _topics_of(configuration, declared)
     plan = leader_config(_options(declared, configuration), configuration.given).plan
     before = None if state is None else state.model
     refused: list[HeadgateError] = []
@@ -205,7 +210,10 @@ async def _intended(
         judged.must_fit(configuration.client)
     except HeadgateError as error:
         refused.append(error)
-    made = Intended(plan, state, before, inputs, tasks, own, outputs, found, judged, commands, refused, lacking)
+    departures = topics.departures([*own, *(outputs if creates else [])], found)
+    made = Intended(
+        plan, state, before, inputs, tasks, own, outputs, found, judged, commands, refused, lacking, departures
+    )
     return topics, made
 
 
@@ -294,6 +302,7 @@ def _document(
             for one in producer_sets(intended.graph.fed, grouping, {}).values()
         ],
         "state": [{"what": one.what, "tasks": list(one.tasks), "refused": one.refused} for one in changes],
+        "differs": [{"topic": one.topic, "what": one.what, "todo": one.remedy} for one in made.departures],
         "problems": [one.what for one in refused],
     }
 
@@ -410,8 +419,8 @@ def topics_plan(
     """Print the commands that create missing topics, for teams whose applications may not create topics; with --acls, those that grant the
     rights of the job.
 
-    Inputs are not among them, because a missing one may be mistyped: all others are printed, the inputs are named, and the command exits
-    with 1. It does so, too, when a topic is there and is not as the job needs it.
+    A missing input comes first, with N in place of the number of partitions, which no one else can choose. It is named as well, because it
+    may be mistyped, and the command exits with 1. It does so, too, when a topic is there and is not as the job needs it.
     """
     if (principal is not None or no_create) and not acls:
         raise click.UsageError("--principal and --no-create say more about --acls")
@@ -446,13 +455,19 @@ async def _topics_plan(declared: Declared, configuration: Configuration) -> tupl
     return made.commands, made.refused
 
 
+def _topics_of(configuration: Configuration, declared: Declared) -> JobTopics:
+    """The topics of a job, as its worker would create them."""
+    creates, defaults = bool(configuration.value("topic.create-outputs")), TopicDefaults.of(configuration.value)
+    return JobTopics(configuration.client, declared, create_outputs=creates, defaults=defaults)
+
+
 async def _without_inputs(declared: Declared, configuration: Configuration) -> list[str]:
-    """The commands for all but the inputs, which may be mistyped."""
-    topics = JobTopics(configuration.client, declared)
+    """The commands while an input is missing: that input first."""
+    topics = _topics_of(configuration, declared)
     await topics.start()
     try:
-        own, outputs = topics.specs_of_unknown_width()
-        found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
+        specs = topics.specs_of_unknown_width()
+        found = await topics.topics.find([spec.name for spec in specs])
     finally:
         await topics.stop()
-    return [spec.command(configuration.client) for spec in (*own, *outputs) if spec.name not in found]
+    return [spec.command(configuration.client) for spec in specs if spec.name not in found]

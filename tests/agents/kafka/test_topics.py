@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, ExistingTopic, TopicSpec, differences
+from headgate.agents.kafka.topic_defaults import TopicDefaults
+from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, ExistingTopic, TopicSpec, departures, differences
+from headgate.core.errors import SettingError
 
 CLIENT = ClientSettings("b:1")
 
@@ -95,3 +99,37 @@ def test_the_limit_is_the_topics_or_the_brokers_default():
     """Needed before anything is sent."""
     assert ExistingTopic("t", 1, {"max.message.bytes": "5"}).limit == 5
     assert ExistingTopic("t", 1, {}).limit == 1_048_588
+
+
+def test_what_the_settings_say_is_created_and_only_named_later():
+    """Replicas and retention are no matter of correctness: a topic that has others is used, and who changes it finds the command."""
+    defaults = TopicDefaults(replicas=3, min_insync=2, outputs_kept_ms=60_000, dead_letters_kept_ms=0)
+    log, output = defaults.own(TopicSpec("log", 1, TASK_LOG)), defaults.output(TopicSpec("out", 2, any_width=True))
+    assert defaults.dead_letters(TopicSpec("dead", 1)).preferred == {"min.insync.replicas": "2"}
+    assert "--replication-factor 3" in log.command(CLIENT)
+    assert "--config min.insync.replicas=2 --config retention.ms=60000" in output.command(CLIENT)
+    as_said = ExistingTopic("out", 5, {"min.insync.replicas": "2", "retention.ms": "60000"}, replicas=3)
+    assert departures(output, as_said, CLIENT) == []
+    found = ExistingTopic("out", 5, {"min.insync.replicas": "1", "retention.ms": "5"}, replicas=1)
+    assert differences(output, found, CLIENT) == []
+    assert [(one.what, one.remedy.rpartition(" ")[2]) for one in departures(output, found, CLIENT)] == [
+        ("it has 1 replica, and the settings say 3", "replicas"),
+        ("min.insync.replicas is 1, and the settings say 2", "min.insync.replicas=2"),
+        ("retention.ms is 5, and the settings say 60000", "retention.ms=60000"),
+    ]
+
+
+def test_nothing_is_named_where_the_brokers_choose():
+    """Zero leaves it to them, whatever it is."""
+    spec = TopicDefaults(dead_letters_kept_ms=0).dead_letters(TopicSpec("dead", 1))
+    assert departures(spec, ExistingTopic("dead", 1, {"min.insync.replicas": "2", "retention.ms": "5"}, 3)) == []
+    assert departures(spec, ExistingTopic("dead", 1, {})) == []
+
+
+def test_more_replicas_in_sync_than_there_are_is_refused():
+    """Each write would be refused for ever."""
+    given = {"topic.replicas": 2, "topic.min-insync": 3, "topic.output-retention": 0, "topic.dead-letters-retention": 0}
+    with pytest.raises(SettingError, match="no record could be written") as wrong:
+        TopicDefaults.of(given.get)
+    assert "topic.replicas=3" in wrong.value.remedy
+    assert TopicDefaults.of({**given, "topic.replicas": 0}.get).min_insync == 3
