@@ -23,11 +23,11 @@ from ..worker.load.load import follow_left, key_load, task_load
 from ..worker.load.step_facts import F, steps_of_load, summed
 from ..worker.load.times import merged, times_of_load
 from ..worker.load.window_load import StepWindows
-from ..worker.load.work_load import LOOP, STARVED, StepRate, StreamLag, WaitRate
+from ..worker.load.work_load import LOOP, STARVED, StepErrors, StepRate, StreamLag, WaitRate
 from .batches import load_documents, memory_documents
 from .documents import job, join_documents, time_documents, time_of, window_documents
 from .draining import drain_of
-from .slow import step_documents, stream_documents, wait_documents
+from .slow import error_documents, step_documents, stream_documents, wait_documents
 
 MOST_SHOWN = 5
 """At most this many holders of a watermark are named."""
@@ -72,6 +72,7 @@ def of_job(name: JobName, state: JobState, hearing: Hearing, now_ms: int) -> dic
     found["steps"] = step_documents(_of_all(StepRate, loads))
     found["streams"] = stream_documents(_of_all(StreamLag, loads))
     found["waits"] = wait_documents(_of_all(WaitRate, loads))
+    found["errors"] = error_documents(_of_all(StepErrors, loads))
     found["joins"] = join_documents(_of_all(JoinRows, loads))
     return {"job": str(name), "lag": sum(known) if known or not tasks else None, **found}
 

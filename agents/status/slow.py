@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...core.orders import TaskState
-from ..worker.load.work_load import StepRate, StreamLag, WaitRate
+from ..worker.load.work_load import StepErrors, StepRate, StreamLag, WaitRate
 
 BUSY = 0.7
 """A main loop that has work for such a share of the time, with a processor or without, is what bounds a worker."""
@@ -40,6 +40,12 @@ def wait_documents(waits: Iterable[WaitRate]) -> list[dict[str, Any]]:
     """Why tasks wait, the most frequent reason first."""
     found = sorted(waits, key=lambda one: (-one.waits, one.step))
     return [{"reason": one.step, "a_minute": one.waits} for one in found]
+
+
+def error_documents(errors: Iterable[StepErrors]) -> list[dict[str, Any]]:
+    """On what steps fail, what comes most often now first."""
+    found = sorted(errors, key=lambda one: (-one.a_minute, -one.times, one.order))
+    return [{"step": one.step, "error": one.error, "times": one.times, "a_minute": one.a_minute} for one in found]
 
 
 def top(status: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +78,7 @@ def top(status: dict[str, Any]) -> dict[str, Any]:
         "steps": status["steps"],
         "streams": sorted(streams, key=lambda one: (-one["lag"], one["stream"])),
         "waits": status["waits"],
+        "errors": status["errors"],
         "workers": [
             {"worker": one["processor"], **{name: one[name] for name in ("alive", "ready", "loop", "starved")}}
             for one in sorted(status["workers"], key=lambda one: (-_wants(one), one["processor"]))

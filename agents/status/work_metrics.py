@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ..error_counts import failed_so
 from ..measured import starved_s
 from .metric import COUNTER, GAUGE, HISTOGRAM, Metric, MetricSample
 
@@ -26,6 +27,10 @@ def _step_seconds(worker: Worker) -> Iterator[MetricSample]:
 
 def _step_rows(worker: Worker) -> Iterator[MetricSample]:
     yield from (((step,), float(work.rows)) for step, work in sorted(worker.runtime.steps.items()))
+
+
+def _step_errors(worker: Worker) -> Iterator[MetricSample]:
+    yield from ((kind, float(n)) for kind, n in sorted(failed_so(worker.runtime.counters.values()).items()))
 
 
 def _lag_by_partition(worker: Worker) -> Iterator[MetricSample]:
@@ -73,6 +78,13 @@ WORK_METRICS: tuple[Metric, ...] = (
         "Rows that have reached a step, including retries.",
         ("step",),
         _step_rows,
+    ),
+    Metric(
+        "headgate_step_errors_total",
+        COUNTER,
+        "Records on which a step failed, and chunks that failed in it, each try of them, by the class of the error.",
+        ("step", "error"),
+        _step_errors,
     ),
     Metric(
         "headgate_chunk_seconds",

@@ -53,6 +53,7 @@ PANELS: tuple[Panel, ...] = (
     ("Rows of the steps", growth("step", "headgate_step_rows_total"), "{{step}}", "cps"),
     ("Main loops at work", growth("worker", "headgate_loop_busy_seconds_total"), "{{worker}}", "percentunit"),
     ("Why tasks wait", growth("reason", "headgate_waits_total"), "{{reason}}", "cps"),
+    ("Errors of the steps", growth("step, error", "headgate_step_errors_total"), "{{step}} {{error}}", "cps"),
     ("Tasks by state", level("state", "headgate_tasks"), "{{state}}", "short"),
     ("Who holds event time", level("producer", "headgate_watermarks_held"), "{{producer}}", "short"),
     ("Commits: 99 of 100 take less", most("worker", "headgate_commit_seconds"), "{{worker}}", "s"),

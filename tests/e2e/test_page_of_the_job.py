@@ -159,6 +159,8 @@ async def test_a_browser_shows_one_task_and_one_that_has_failed(job, topic, tmp_
         failed = await page.text("#failed")
         assert "a row that no one can work on" in failed
         assert f'headgate status {job.name}/1 --why "Partition 0"' in failed
+        await page.until("document.querySelectorAll('#errors tr').length === 2")
+        assert "ValueError" in await page.text("#errors")
         top_of = "document.querySelector('#failed').getBoundingClientRect().top"
         assert await page.value(f"{top_of} < document.querySelector('#cards').getBoundingClientRect().top")
         assert await page.value("document.title") == f"{job.name}/1 · 1 failed"

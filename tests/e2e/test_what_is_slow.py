@@ -110,3 +110,52 @@ async def top_of_running(job):
         return await top_of(job)
     except LookupError:
         return None
+
+
+FAILS = """
+import headgate as hg
+
+class OutOfStock(Exception):
+    pass
+
+def sold(row):
+    if row["n"] % 4 == 1:
+        raise OutOfStock(f"there is no {row['n']}")
+    return 6 // row["left"]
+
+app = hg.App("JOB")
+app.input("IN", on_error="skip").map(sold).to("OUT")
+"""
+
+
+async def test_the_errors_of_a_step_are_counted_by_their_class(job, topic):
+    """By whatever is asked: the command, the status, the metrics. What the text of an error says makes no other error."""
+    inp, out = topic("in"), topic("out")
+    source = FAILS.replace("JOB", job.name).replace("IN", inp).replace("OUT", out)
+    await job.write(inp, [{"n": n, "left": n % 4} for n in range(20)])
+    one = await job.process(source)
+    wanted = {"OutOfStock": 5, "ZeroDivisionError": 5}
+
+    def of(document):
+        return {error["error"].rpartition(".")[2]: error["times"] for error in document["errors"]}
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not (found := await top_of_running(job)) or of(found) != wanted:
+            assert one.process.returncode is None, one.text()[-3000:]
+    assert {error["step"] for error in found["errors"]} == {"map"}
+    screen = await command(job, "top", job.name, "--once")
+    assert re.search(r"FAILS +WITH +TIMES +A MINUTE", screen)
+    assert re.search(r"map +\w+\.OutOfStock +5 ", screen)
+    status = json.loads(await command(job, "status", job.name, "-o", "json"))
+    assert wrong(status, schema("status")) == []
+    assert of(status) == wanted
+    url = re.search(r"http://127\.0\.0\.1:\d+(?=\D)", one.text())[0]
+    async with aiohttp.ClientSession() as web, web.get(f"{url}/metrics") as answer:
+        families = text_string_to_metric_families(await answer.text())
+    samples = [
+        sample for family in families for sample in family.samples if sample.name == "headgate_step_errors_total"
+    ]
+    assert {(one.labels["step"], one.labels["error"].rpartition(".")[2]): one.value for one in samples} == {
+        ("map", "OutOfStock"): 5.0,
+        ("map", "ZeroDivisionError"): 5.0,
+    }

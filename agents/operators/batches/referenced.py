@@ -72,6 +72,7 @@ class Referenced:
         self._rows = rows
         self._env: Any = operator.env
         self._name = step.name
+        self._step = step
         self._how: ByReference = step.ranges
         self._noted = {number: self.ranges(number) for number in rows.kept.undone().numbers}
         """The ranges of the batches that are not done, for those who look when the store may be closed. What a letter that failed has added
@@ -244,7 +245,7 @@ class Referenced:
         self._env.count("tombstones_dropped", sum(one.tombstones for one in read))
         bad = [record for one in read for record in one.bad]
         for place, record in enumerate(bad):
-            self._env.count("records_failed")
+            self._env.failed(self._step, DataError(record.why))
             if self._how.on_bad_data == "dead_letter":
                 self._bury(first, record)
                 continue

@@ -305,7 +305,7 @@ class Results:
                 answer = answer_for_result(child.policy, Record(None, row, at_ms), error)
                 if answer == "fail":
                     raise UserCodeError(child.step, error) from error
-                self.env.count("records_failed")
+                self.env.failed(child.step, error)
                 if answer == "skip":
                     self.env.count("records_skipped")
                     continue

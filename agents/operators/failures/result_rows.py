@@ -57,7 +57,7 @@ def leave_out(operator: Operator, row: Records, error: UserCodeError, policy: An
     answer = answer_for_result(policy or policy_of_results(operator), next(iter(row.records())), cause)
     if answer == "fail":
         raise error
-    env.count("records_failed")
+    env.failed(operator.step, cause)
     if answer == "skip":
         env.count("records_skipped")
         log.warning(

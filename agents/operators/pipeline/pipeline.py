@@ -49,6 +49,7 @@ from ..base.stateless import (
     UserCodeError,
 )
 from ..failures.failures import chunk_id
+from ..failures.kinds import ErrorKinds
 from ..failures.parked import Parked, ParkedChunk
 from ..failures.result_rows import push_result
 from ..joins.joined import JoinOp, SideRows
@@ -137,6 +138,7 @@ class Pipeline:
         self.now_ms = now_ms
         self._count = count
         self._counted: Counter[str] = Counter()
+        self._errors = ErrorKinds()
         """What the running letter counts: it is told when the letter is complete, and forgotten if it fails, since it then runs again."""
         self.patience = patience or Patience()
         self._prepare = prepare
@@ -421,6 +423,16 @@ class Pipeline:
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter that users see, when the letter is complete."""
         self._counted[name] += amount
+
+    def failed(self, step: Step, error: BaseException) -> None:
+        """Count a record that failed with an error of this step, when the letter is complete."""
+        self.count("records_failed")
+        self.count(self.counter_of(error, step))
+
+    def counter_of(self, error: BaseException, step: Step | None) -> str:
+        """The counter for an error: that of the step whose user code has raised it, or else of this one."""
+        by = error.step if isinstance(error, UserCodeError) else step
+        return self._errors.counter("-" if by is None else self.declared.name(by), error)
 
     def _tell_counts(self) -> None:
         counted, self._counted = self._counted, Counter()

@@ -226,7 +226,8 @@ async def _without(
         raise
     finally:
         parked.sick, parked.given_up = {}, frozenset()
-    pipeline.count("records_failed", len(failed))
+    for cause in failed.values():
+        pipeline.failed(pipeline.sources[chunk.at.stream].step, cause)
     pipeline.count("records_skipped", len(found) - len(dead))
     pipeline.count("dead_letters", len(dead))
     return Recovered(greatest, failed, len(dead), frozenset(parked.failed))

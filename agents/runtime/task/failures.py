@@ -46,6 +46,8 @@ class Failures:
         site.log.error("data cannot be read" if isinstance(error, BadRecord) else "user code failed", why=why, **shown)
         site.notes.say(FAILURE, why, **shown)
         site.count("failures")
+        if site.pipeline is not None:
+            site.count(site.pipeline.counter_of(error, failed.source))
         site.feed(t.WorkFailed(why, final=failed.final))
 
     def half_completed(self, error: BaseException) -> str:

@@ -9,6 +9,7 @@
     batches.<what>.<step>  spark                                                       see `batch_load`
     joined.<what>.<side>.<step>                                                        see `join_load`
     copy.<what>.<table>                                                                see `copy_load`
+    errors.<step>|<error>                                                              see `work_load`
     busy.<step>  rate.<step>  behind.<stream>  waits.<reason>  loop                    see `work_load`
 
 Promises: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of
@@ -34,7 +35,7 @@ from .lags import TaskLags, total
 from .step_facts import load_of_steps, summed
 from .times import Times, time_load
 from .window_load import windows_of
-from .work_load import Rates, counted, work_load
+from .work_load import Rates, counted, error_load, work_load
 
 if TYPE_CHECKING:
     from ...runtime.task.task import TaskActor
@@ -54,6 +55,8 @@ MOST_JOIN_BYTES = 1_500
 """The part that joins may use."""
 MOST_COPY_BYTES = 1_000
 """The part that copies of tables may use."""
+MOST_ERROR_BYTES = 1_000
+"""The part that the errors of steps may use."""
 MOST_WORK_BYTES = 2_000
 """The part that the work of steps may use."""
 
@@ -103,7 +106,9 @@ def load_of(one: LoadFacts, now: Now) -> dict[str, float]:
     load |= load_of_steps(copies_of(one.runtime.copies.facts()), MOST_COPY_BYTES)
     lags = one.lags_now()
     work = counted(one.runtime.steps, one.runtime.counters.values(), one.runtime.turns.clocks)
-    load |= work_load(one.rates.look(work, mono_s), lags.values(), MOST_WORK_BYTES)
+    rates = one.rates.look(work, mono_s)
+    load |= error_load(work, rates, MOST_ERROR_BYTES)
+    load |= work_load(rates, lags.values(), MOST_WORK_BYTES)
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
     for name, left in sorted(one.runtime.followers.left().items()):

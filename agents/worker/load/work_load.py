@@ -3,6 +3,7 @@
     busy.<step>  rate.<step>     microseconds a second for which a step holds the loop, and rows a second that reach it
     behind.<stream>              records that its tasks have not processed yet, as far as it is known
     waits.<reason>               how often a minute a task takes nothing although records are buffered
+    errors.<step>|<error>        how often a step has failed so since the worker has started; and `erring.…`, how often a minute
     loop                         the share of a processor that the main loop's thread has, in thousandths
 
 Promise: a rate is of a known span, at least a second and at most `SPAN_S` where it is looked at often enough; what is not measured yet is
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
+from ...error_counts import BETWEEN, failed_so
 from ...measured import Clocks, starved_s
 from ...step_work import StepTotals
 from .lags import TaskLags
@@ -61,6 +63,32 @@ class WaitRate(StepFacts):
     """In a minute."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepErrors(StepFacts):
+    """How often a step has failed with one error."""
+
+    KEYS: ClassVar[Mapping[str, str]] = {"times": "errors", "a_minute": "erring"}
+    SPARSE: ClassVar[bool] = True
+
+    error: str = ""
+    times: int = 0
+    """Since the process has started."""
+    a_minute: int = 0
+
+    @property
+    def place(self) -> str:
+        return f"{self.step}{BETWEEN}{self.error}"
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        return self.step, self.error
+
+    @classmethod
+    def at(cls, place: str) -> Self:
+        step, _, error = place.rpartition(BETWEEN)
+        return cls(step, error)
+
+
 class Rates:
     """By how much counters grow in a second."""
 
@@ -85,13 +113,15 @@ class Rates:
         return {name: (count - before.get(name, 0.0)) / (now_s - since_s) for name, count in counted.items()}
 
 
-def counted(steps: StepTotals, counters: Iterable[Mapping[str, int]], clocks: Clocks | None) -> dict[str, float]:
+def counted(steps: StepTotals, counters: Collection[Mapping[str, int]], clocks: Clocks | None) -> dict[str, float]:
     """What a worker has counted so far: of steps in microseconds and rows, of waits, and for how
     long its loop has had a processor, and waited for one. Called on the main loop."""
     found: Counter[str] = Counter()
     for counts in counters:
         found.update({f"waits.{name.removeprefix(WAITED)}": n for name, n in counts.items() if name.startswith(WAITED)})
     done: dict[str, float] = {name: float(count) for name, count in found.items()}
+    for kind, times in failed_so(counters).items():
+        done[f"errors.{kind.step}{BETWEEN}{kind.error}"] = float(times)
     for step, work in steps.items():
         done[f"busy.{step}"], done[f"rate.{step}"] = work.ns / 1000, float(work.rows)
     if clocks is not None:
@@ -99,6 +129,17 @@ def counted(steps: StepTotals, counters: Iterable[Mapping[str, int]], clocks: Cl
         if (waited_s := starved_s()) is not None:
             done[STARVED] = waited_s * 1000
     return done
+
+
+def error_load(work: Mapping[str, float], rates: Mapping[str, float], most_bytes: int) -> dict[str, float]:
+    """On what steps fail, of what was `counted`: what comes most often now comes first, if there is no room for all."""
+    errors = [
+        replace(StepErrors.at(place), times=round(times), a_minute=round(rates.get(name, 0.0) * 60))
+        for name, times in work.items()
+        for kind, _, place in [name.partition(".")]
+        if kind == "errors"
+    ]
+    return load_of_steps(sorted(errors, key=lambda one: (-one.a_minute, -one.times, one.order)), most_bytes)
 
 
 def work_load(rates: Mapping[str, float], lags: Iterable[TaskLags], most_bytes: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ def status(**more: Any) -> dict[str, Any]:
         "workers_wanted": None,
         "tasks": [task("a")],
     }
-    return found | {"times": [], "streams": [], "waits": [], "batches": [], "steps": [], "lag": 0} | more
+    return found | {"times": [], "streams": [], "waits": [], "errors": [], "batches": [], "steps": [], "lag": 0} | more
 
 
 def task(name: str, state: str = "running", **more: Any) -> dict[str, Any]:

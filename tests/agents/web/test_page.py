@@ -45,7 +45,7 @@ def document(*tasks: dict[str, Any], failed: Any = (), recent: Any = (), **more:
     worker = {"processor": "w1", "ready": True, "why": "", "up_s": 60, "version": "1", "leads": False}
     lags = [one["lag"] for one in tasks if one["lag"] is not None]
     status = {"run": None, "leader": None, "workers": [], "workers_wanted": None, "tasks": list(tasks), "drain": None}
-    status |= {"lag": sum(lags), **{name: [] for name in ("times", "windows", "joins", "batches", "waits")}}
+    status |= {"lag": sum(lags), **{name: [] for name in ("times", "windows", "joins", "batches", "waits", "errors")}}
     numbers = {"rows_s": [], "lag": list(recent), "lag_trend": None, "steps": {}, "streams": {}, "workers": {}}
     found = {"job": "sales/1", "worker": worker, "status": status, "standing": [], "history": [], "tracebacks": {}}
     found |= {"hurts": {"verdict": "nothing is slow", "failed": list(failed)}, "flow": {"nodes": [], "edges": []}}

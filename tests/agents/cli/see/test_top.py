@@ -30,6 +30,7 @@ def status(**more: Any) -> dict[str, Any]:
             {"step": "to", "busy": 0.001, "share": 0.0004, "rows_s": 20},
         ],
         "waits": [{"reason": "alignment", "a_minute": 30}],
+        "errors": [{"step": "score", "error": "KeyError", "times": 12, "a_minute": 3}],
         "workers": [
             {"processor": "w1", "alive": True, "ready": True, "loop": 0.81, "starved": None},
             {"processor": "w2", "alive": True, "ready": True, "loop": 0.98, "starved": 0.02},
@@ -57,6 +58,9 @@ def test_the_slow_step_is_named_first() -> None:
         "",
         "WAITS FOR  A MINUTE",
         "alignment  30",
+        "",
+        "FAILS  WITH      TIMES  A MINUTE",
+        "score  KeyError  12     3",
         "",
         "WORKER  STATE  LOOP  STARVED",
         "w2      ready  98 %  2 %",
@@ -90,7 +94,7 @@ def test_no_line_breaks_in_a_narrow_terminal(wide: int) -> None:
 def test_a_job_without_workers_has_a_screen() -> None:
     """Before its first start, and after its last worker has gone."""
     gone = [{"processor": "w1", "alive": False, "ready": False, "loop": None, "starved": None}]
-    before = top(status(run=None, lag=None, tasks=[], times=[], streams=[], steps=[], waits=[], workers=[]))
+    before = top(status(run=None, lag=None, tasks=[], times=[], streams=[], steps=[], waits=[], errors=[], workers=[]))
     after = top(status(steps=[], waits=[], workers=gone))
     assert before["verdict"] == after["verdict"] == "no worker runs"
     assert list(lines_of(before, 80)) == ["sales/1  no run yet  lag unknown", "no worker runs"]

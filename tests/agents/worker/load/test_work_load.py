@@ -6,10 +6,20 @@ from collections import Counter
 
 import pytest
 
-from headgate.agents.status.slow import step_documents
+from headgate.agents.status.slow import error_documents, step_documents
 from headgate.agents.step_work import StepTotals
 from headgate.agents.worker.load.step_facts import steps_of_load, summed
-from headgate.agents.worker.load.work_load import SPAN_S, Rates, StepRate, StreamLag, WaitRate, counted, work_load
+from headgate.agents.worker.load.work_load import (
+    SPAN_S,
+    Rates,
+    StepErrors,
+    StepRate,
+    StreamLag,
+    WaitRate,
+    counted,
+    error_load,
+    work_load,
+)
 from headgate.core.names import StreamPartition
 
 
@@ -66,3 +76,22 @@ def test_a_step_that_comes_later_has_begun_at_nothing() -> None:
     rates = Rates()
     rates.look({"busy.a": 5}, 0.0)
     assert rates.look({"busy.a": 5, "busy.b": 8}, 2.0) == {"busy.a": 0.0, "busy.b": 4.0}
+
+
+def test_the_errors_of_all_workers_are_added_up() -> None:
+    """By step and class, those that come now first. One that comes no more is still there."""
+    loads = list[dict[str, float]]()
+    for more in (4, 0):
+        rates, counts = Rates(), Counter({"failed.map|KeyError": 9, "failed.a|b|ValueError": 1, "waited.paused": 3})
+        rates.look(counted(StepTotals(), [counts], None), 10.0)
+        counts["failed.a|b|ValueError"] += more
+        work = counted(StepTotals(), [counts], None)
+        loads.append(error_load(work, rates.look(work, 12.0), 500))
+    assert loads[1] == {"errors.map|KeyError": 9.0, "errors.a|b|ValueError": 1.0}
+    assert error_documents(summed(one for each in loads for one in steps_of_load(StepErrors, each))) == [
+        {"step": "a|b", "error": "ValueError", "times": 6, "a_minute": 120},
+        {"step": "map", "error": "KeyError", "times": 18, "a_minute": 0},
+    ]
+    assert error_load({"errors.map|KeyError": 9.0, "errors.later|ValueError": 1.0}, {}, 40) == {
+        "errors.map|KeyError": 9.0
+    }
