@@ -157,6 +157,10 @@ class Declared:
         """The stage name of a step; for an input, its topic."""
         return self.names[id(step)]
 
+    def called(self, step: Step) -> str:
+        """What a step is called for people: also one that was made of a declared one."""
+        return self.names.get(id(step)) or step.name or step.verb
+
     def topic(self, step: Step) -> str:
         """The intermediate stream of a shuffle."""
         return self.topics.intermediate(step.name)

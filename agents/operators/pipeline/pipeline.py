@@ -432,7 +432,7 @@ class Pipeline:
     def counter_of(self, error: BaseException, step: Step | None) -> str:
         """The counter for an error: that of the step whose user code has raised it, or else of this one."""
         by = error.step if isinstance(error, UserCodeError) else step
-        return self._errors.counter("-" if by is None else self.declared.name(by), error)
+        return self._errors.counter("-" if by is None else self.declared.called(by), error)
 
     def _tell_counts(self) -> None:
         counted, self._counted = self._counted, Counter()

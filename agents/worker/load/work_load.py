@@ -139,7 +139,8 @@ def error_load(work: Mapping[str, float], rates: Mapping[str, float], most_bytes
         for kind, _, place in [name.partition(".")]
         if kind == "errors"
     ]
-    return load_of_steps(sorted(errors, key=lambda one: (-one.a_minute, -one.times, one.order)), most_bytes)
+    errors.sort(key=lambda one: (-one.a_minute, -one.times, one.order))
+    return load_of_steps(errors, most_bytes)
 
 
 def work_load(rates: Mapping[str, float], lags: Iterable[TaskLags], most_bytes: int) -> dict[str, float]:
