@@ -20,6 +20,10 @@ class NoSchema(HeadgateError):
     """The registry has answered that there is no such schema."""
 
 
+class NoGuids(NoSchema):
+    """The registry has answered that it names schemas by ids alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """A schema that another one names: under which name, and where it stands."""
@@ -68,6 +72,8 @@ class Standing:
     number: int
     version: int
     schema: SchemaText
+    guid: UUID | None = None
+    """Its name in every registry; None if the registry has said none."""
 
 
 class SchemaRegistry(Protocol):
@@ -80,6 +86,10 @@ class SchemaRegistry(Protocol):
 
     async def by_id(self, schema: int | UUID) -> SchemaText:
         """The schema with this id or GUID."""
+        ...
+
+    async def has_guids(self) -> bool:
+        """Whether it finds schemas by GUIDs."""
         ...
 
     async def version(self, subject: str, version: int | None) -> Standing:

@@ -27,6 +27,7 @@ from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError, DeclarationError, EnvironmentFault
 from ..records.values import serdes
 from ..records.values.serdes import Serde
+from . import wire
 from .asked import AVRO, Referred, SchemaText, WholeSchema
 from .avro_columns import AvroPrograms, ParsedSchemas
 from .avro_program import type_of
@@ -49,6 +50,7 @@ class AvroFormat:
     kind = AVRO
     reads_alone = False
     reads_columns = True
+    mark = b""
 
     def __init__(
         self, library: Any, kind: Any, own: SchemaText | None, refers: Mapping[str, Referred], *, resolves: bool
@@ -217,6 +219,7 @@ def avro(
     subject: SubjectName = ...,
     register: bool = ...,
     references: Mapping[str, str] | None = ...,
+    schema_id: str = ...,
 ) -> Serde[Any]: ...
 @overload
 def avro(
@@ -227,6 +230,7 @@ def avro(
     subject: SubjectName = ...,
     register: bool = ...,
     references: Mapping[str, str] | None = ...,
+    schema_id: str = ...,
 ) -> Serde[T]: ...
 def avro(
     kind: Any = None,
@@ -236,6 +240,7 @@ def avro(
     subject: SubjectName = "topic",
     register: bool = False,
     references: Mapping[str, str] | None = None,
+    schema_id: str = wire.PREFIX,
 ) -> Serde[Any]:
     """Avro with a schema registry, as Confluent's serializers write it. `registry.url` says where the registry is.
 
@@ -246,6 +251,8 @@ def avro(
     Writing: with `schema=`, else with the schema that follows from the type (in `namespace`), else with the latest one of the subject.
     It must stand under the subject, unless `register=True` puts it there. `subject` is `"topic"` (`orders-value`, `orders-key`),
     `"record"`, `"topic-record"`, or a function `(topic, part, record)`. `references`: what `schema=` refers to, name → subject.
+    `schema_id` says where the schema is named: `"prefix"`, an id in front of the bytes; `"header"`, a GUID in the header
+    `__value_schema_id` or `__key_schema_id`, for which the registry must have GUIDs.
 
     >>> app.input("orders", serde=hg.avro(Order)).to("paid", serde=hg.avro(Order, register=True))
     """
@@ -270,4 +277,5 @@ def avro(
     format = AvroFormat(
         library, kind, own, {name: Referred(one) for name, one in (references or {}).items()}, resolves=given
     )
-    return RegistrySerde(format, checked_strategy(subject, "avro", format.record_name()), register=register)
+    strategy = checked_strategy(subject, "avro", format.record_name())
+    return RegistrySerde(format, strategy, register=register, place=wire.checked_place(schema_id, "avro"))

@@ -31,7 +31,7 @@ from ...core.secrets import masked
 from ..cancellation import said
 from ..learning import NotYet
 from ..live_settings import Settings
-from .asked import AVRO, NoSchema, Reference, SchemaText, Standing
+from .asked import AVRO, NoGuids, NoSchema, Reference, SchemaText, Standing
 
 T = TypeVar("T")
 TYPE = "application/vnd.schemaregistry.v1+json"
@@ -42,6 +42,8 @@ QUIET_S = 0.5
 NO_SUBJECT, NO_VERSION, NO_SCHEMA = 40401, 40402, 40403
 ANY_ID = "schemas/ids/1"
 """A question that each registry answers, with a schema or with its own code that there is none."""
+ANY_GUID = UUID(int=0)
+"""A GUID that no schema has."""
 NO_PATH = (400, 404, 405)
 """How servers answer a path that they do not have, or an id that they cannot read."""
 URL = "registry.url"
@@ -134,15 +136,26 @@ class HttpRegistry:
         return await self._once(schema, lambda: self._by_id(schema))
 
     async def _by_id(self, schema: int | UUID) -> SchemaText:
-        where, lacks = f"schemas/ids/{schema}", f"it cannot have a schema with the id {schema}"
+        where = f"schemas/ids/{schema}"
+        lacks = NoSchema(f"{self.said}: it cannot have a schema with the id {schema}")
         if isinstance(schema, UUID):
             where = f"schemas/guids/{schema}"
-            lacks = f"the record names its schema by a GUID, {schema}, and this registry knows no GUIDs"
+            why = f"the record names its schema by a GUID, {schema}, and this registry knows no GUIDs"
+            lacks = NoGuids(f"{self.said}: {why}")
         # Protobuf as a descriptor: a registry may keep it as text otherwise
         missing = f"no schema has the id {schema}"
         return _schema(
-            await self._ask("GET", f"{where}?format=serialized", missing, lacks="" if where == ANY_ID else lacks)
+            await self._ask("GET", f"{where}?format=serialized", missing, lacks=None if where == ANY_ID else lacks)
         )
+
+    async def has_guids(self) -> bool:
+        try:
+            await self._by_id(ANY_GUID)
+        except NoGuids:
+            return False
+        except NoSchema:
+            pass  # it looked for one
+        return True
 
     async def version(self, subject: str, version: int | None) -> Standing:
         if version is None:  # it may be another one later
@@ -160,11 +173,11 @@ class HttpRegistry:
     async def find(self, subject: str, schema: SchemaText) -> Standing:
         missing = f"the schema does not stand under the subject '{subject}'"
         found = await self._ask("POST", f"subjects/{quote(subject, safe='')}{NORMAL}", missing, _document(schema))
-        return Standing(int(found["id"]), int(found["version"]), schema)
+        return Standing(int(found["id"]), int(found["version"]), schema, _guid(found))
 
     async def register(self, subject: str, schema: SchemaText) -> Standing:
         found = await self._ask("POST", f"subjects/{quote(subject, safe='')}/versions{NORMAL}", "", _document(schema))
-        return Standing(int(found["id"]), int(found.get("version") or 0), schema)
+        return Standing(int(found["id"]), int(found.get("version") or 0), schema, _guid(found))
 
     # ----------------------------------------------------------------------------------------------------------- asking
 
@@ -175,7 +188,9 @@ class HttpRegistry:
                 self._known[question] = await ask()
             return self._known[question]
 
-    async def _ask(self, method: str, path: str, missing: str, body: bytes | None = None, *, lacks: str = "") -> Any:
+    async def _ask(
+        self, method: str, path: str, missing: str, body: bytes | None = None, *, lacks: NoSchema | None = None
+    ) -> Any:
         """The answer of the first address that gives one. `missing`: what it means that there is none; `lacks`: what it means that a
         registry does not have this path; without it, none stands there."""
         if self._away and self._clock() < self._away_s + QUIET_S:
@@ -185,7 +200,7 @@ class HttpRegistry:
             try:
                 status, text = await self._sent(method, f"{url}/{path}", body)
                 why = _refused(status, text)
-                has_no_path = bool(why and lacks) and status in NO_PATH and await self._is_registry(url)
+                has_no_path = why != "" and lacks is not None and status in NO_PATH and await self._is_registry(url)
             except Exception as error:  # noqa: BLE001 - whatever the client raises, it is no answer
                 why = said(error)
                 continue
@@ -193,8 +208,8 @@ class HttpRegistry:
                 self._urls.remove(url)
                 self._urls.insert(0, url)
                 self._away = ""
-                if has_no_path:
-                    raise NoSchema(f"{self.said}: {lacks}")
+                if has_no_path and lacks is not None:
+                    raise lacks
                 return _answer(status, text, missing, self.said)
         self._away, self._away_s = why, self._clock()
         raise self._unanswered(why)
@@ -282,4 +297,8 @@ def _schema(found: Any) -> SchemaText:
 
 
 def _standing(found: Any) -> Standing:
-    return Standing(int(found["id"]), int(found["version"]), _schema(found))
+    return Standing(int(found["id"]), int(found["version"]), _schema(found), _guid(found))
+
+
+def _guid(found: Any) -> UUID | None:
+    return UUID(found["guid"]) if found.get("guid") else None

@@ -22,6 +22,7 @@ from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError, DeclarationError
 from ..records.values import serdes
 from ..records.values.serdes import Serde
+from . import wire
 from .asked import JSON_SCHEMA, Referred, SchemaText, WholeSchema
 from .avro import library_of
 from .serde import ReadValue, RegistrySerde
@@ -39,6 +40,7 @@ class JsonFormat:
 
     kind = JSON_SCHEMA
     reads_columns = False
+    mark = b""
 
     def __init__(
         self, library: Any, kind: Any, own: SchemaText | None, refers: Mapping[str, Referred], *, checks: bool
@@ -145,6 +147,7 @@ def json_schema(
     subject: SubjectName = ...,
     register: bool = ...,
     references: Mapping[str, str] | None = ...,
+    schema_id: str = ...,
 ) -> Serde[Any]: ...
 @overload
 def json_schema(
@@ -154,6 +157,7 @@ def json_schema(
     subject: SubjectName = ...,
     register: bool = ...,
     references: Mapping[str, str] | None = ...,
+    schema_id: str = ...,
 ) -> Serde[T]: ...
 def json_schema(
     kind: Any = None,
@@ -162,13 +166,14 @@ def json_schema(
     subject: SubjectName = "topic",
     register: bool = False,
     references: Mapping[str, str] | None = None,
+    schema_id: str = wire.PREFIX,
 ) -> Serde[Any]:
     """JSON with a schema registry, as Confluent's serializers write it. `registry.url` says where the registry is.
 
     Reading: with a dataclass, TypedDict or msgspec Struct, values are decoded into that type and checked as by `hg.json`; with `schema=`,
     checked by that schema; without either, by the schema that wrote them. Writing: with `schema=`, else with the schema that follows from
     the type, else with the latest one of the subject, which checks each value. It must stand under the subject, unless `register=True`
-    puts it there. `subject`: see `hg.avro`; the name of a record is its schema's title.
+    puts it there. `subject` and `schema_id`: see `hg.avro`; the name of a record is its schema's title.
 
     >>> app.input("orders", serde=hg.json_schema(Order))
     """
@@ -197,4 +202,5 @@ def json_schema(
             raise DeclarationError(
                 f"json_schema(schema=…): {what}", remedy="correct it; references={name: subject} says what it refers to"
             ) from error
-    return RegistrySerde(format, checked_strategy(subject, "json_schema", format.record_name()), register=register)
+    strategy = checked_strategy(subject, "json_schema", format.record_name())
+    return RegistrySerde(format, strategy, register=register, place=wire.checked_place(schema_id, "json_schema"))

@@ -1,6 +1,7 @@
 """A schema registry in memory: what the test driver asks. Its schemas are those that a test gives, and those that serdes write.
 
-Promise: no network. An id that the test has not given does not exist; a schema that a serde writes gets the next free id.
+Promise: no network. An id that the test has not given does not exist; a schema that a serde writes gets the next free id, and a GUID that
+follows from the schema, unless the test has given it one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ...core.errors import DeclarationError
 from ..learning import MustLearn
@@ -42,9 +43,13 @@ class MemoryRegistry:
         if number is None:
             number = next(one for one in itertools.count(1) if one not in self._schemas)
             self._schemas[number] = schema
+        guid = next((one for one, text in self._schemas.items() if text == schema and isinstance(one, UUID)), None)
+        if guid is None:
+            guid = uuid5(NAMESPACE_URL, repr(schema))
+            self._schemas[guid] = schema
         before = self._latest.get(subject)
         if before is None or before.number != number:
-            before = Standing(number, 1 if before is None else before.version + 1, schema)
+            before = Standing(number, 1 if before is None else before.version + 1, schema, guid)
         self._latest[subject] = before
         return before
 
@@ -52,6 +57,9 @@ class MemoryRegistry:
         if schema not in self._schemas:
             raise NoSchema(f"{self.said}: no schema has the id {schema}")
         return self._schemas[schema]
+
+    async def has_guids(self) -> bool:
+        return True
 
     async def version(self, subject: str, version: int | None) -> Standing:
         if subject not in self._latest:  # it will not come

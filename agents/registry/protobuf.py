@@ -86,11 +86,11 @@ class ProtobufFormat:
         self.place = place_of(self.descriptor)
         self.own: SchemaText | None = SchemaText(PROTOBUF, text_of_file(self.descriptor.file))
         self.refers: Mapping[str, Referred] = _imported(self.descriptor.file, subjects)
-        self._mark = wire.path(self.place)
+        self.mark = wire.path(self.place)
         self._errors = library_of("google.protobuf.message", "protobuf")
 
     def reader(self, schema: WholeSchema | None, own: WholeSchema | None) -> ReadValue:
-        parse, mark, size, same = self.type.FromString, self._mark, len(self._mark), self._is_own(schema)
+        parse, mark, size, same = self.type.FromString, self.mark, len(self.mark), self._is_own(schema)
 
         def value(data: bytes, at: int) -> Any:
             if data[at : at + size] == mark:
@@ -119,12 +119,12 @@ class ProtobufFormat:
         return same
 
     def writer(self, schema: WholeSchema) -> Callable[[Any], bytes]:
-        mark, kind = self._mark, self.type
+        kind = self.type
 
         def encode(value: Any) -> bytes:
             if type(value) is not kind:
                 raise TypeError(f"{type(value).__name__} is not {kind.__name__}")
-            return mark + value.SerializeToString()
+            return value.SerializeToString()
 
         return encode
 
@@ -145,14 +145,15 @@ def protobuf(
     subject: SubjectName = "topic",
     register: bool = False,
     references: Mapping[str, str] | None = None,
+    schema_id: str = wire.PREFIX,
 ) -> Serde[T]:
     """Protobuf with a schema registry, as Confluent's serializers write it. `message` is a class that `protoc` has generated.
     `registry.url` says where the registry is.
 
     Reading: into that class; fields that it does not know are kept, missing ones have their defaults. A record of another message is bad
     data. `.columns(Order)` behind it decodes the bytes into the fields of a type. Writing: the file of the message must stand under the
-    subject, unless `register=True` puts it there. `subject`: see `hg.avro`. `references`: files that it imports, name → subject, where that
-    is not the name of the file.
+    subject, unless `register=True` puts it there. `subject` and `schema_id`: see `hg.avro`. `references`: files that it imports, name →
+    subject, where that is not the name of the file.
 
     >>> app.input("orders", serde=hg.protobuf(shop_pb2.Order))
     """
@@ -164,4 +165,5 @@ def protobuf(
             remedy="a class that protoc has generated: shop_pb2.Order",
         )
     format = ProtobufFormat(message, references or {})
-    return RegistrySerde(format, checked_strategy(subject, "protobuf", format.record_name()), register=register)
+    strategy = checked_strategy(subject, "protobuf", format.record_name())
+    return RegistrySerde(format, strategy, register=register, place=wire.checked_place(schema_id, "protobuf"))

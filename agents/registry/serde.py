@@ -8,6 +8,8 @@ without one, the latest of its subject). Promises:
   again after `AGAIN_S`, in case someone has brought it.
 - Nothing is registered unless `register=True` says so: what would be written waits until its schema stands under the subject, and says so.
   A registry that refuses a schema fails the task.
+- A schema is named where the declaration says: by its id in front of the bytes, or by its GUID in a header. At a registry without GUIDs,
+  the second fails the task before anything is written or registered.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ class SchemaFormat(Protocol):
     """The schema to write with; None: the latest of the subject."""
     refers: Mapping[str, Referred]
     """What the own schema refers to, by the names that it uses."""
+    mark: bytes
+    """What stands behind the name of the schema, wherever that stands: of Protobuf, the place of the message in its file."""
     reads_columns: bool
     """Whether there is a `column_reader`."""
 
@@ -60,7 +64,7 @@ class SchemaFormat(Protocol):
         ...
 
     def writer(self, schema: WholeSchema) -> Callable[[Any], bytes]:
-        """Writes values with a schema."""
+        """Writes values with a schema; what names it is not part of them."""
         ...
 
     def column_reader(self, serde: RegistrySerde[Any], schema: ColumnSchema) -> Any:
@@ -95,8 +99,10 @@ class RegistrySerde(Serde[T]):
     __slots__ = (
         "_absent",
         "_format",
+        "_header",
         "_learned",
         "_own",
+        "_place",
         "_readers",
         "_register",
         "_registry",
@@ -112,10 +118,19 @@ class RegistrySerde(Serde[T]):
     own_headers: ClassVar[frozenset[str]] = frozenset(wire.HEADERS.values())
 
     def __init__(
-        self, format: SchemaFormat, strategy: SubjectName, *, register: bool, topic: str = "", part: str = "value"
+        self,
+        format: SchemaFormat,
+        strategy: SubjectName,
+        *,
+        register: bool,
+        place: str,
+        topic: str = "",
+        part: str = "value",
     ) -> None:
+        """`place`: where it names the schema that it writes with, `wire.PREFIX` or `wire.HEADER`."""
+        by = ", their schema in a header" if place == wire.HEADER else ""
         super().__init__(
-            f"{format.name} of {topic} {part}s" if topic else format.name,
+            f"{format.name} of {topic} {part}s{by}" if topic else format.name,
             self._encode_one,
             self._decode_one,
             format.type,
@@ -123,6 +138,7 @@ class RegistrySerde(Serde[T]):
         self._format = format
         self._strategy = strategy
         self._register = register
+        self._place = place
         self.topic, self.part = topic, part
         self._registry: SchemaRegistry | None = None
         self.connect(None)
@@ -142,12 +158,13 @@ class RegistrySerde(Serde[T]):
         self._writer: Callable[[Any], bytes] | None = None
         self._writes: tuple[bytes, WholeSchema] | None = None
         """What stands in front of what it writes, and the schema of that."""
+        self._header: bytes | None = None
 
     def at(self, topic: str, part: str) -> RegistrySerde[T]:
         if (topic, part) == (self.topic, self.part):
             return self
         made: RegistrySerde[T] = RegistrySerde(
-            self._format, self._strategy, register=self._register, topic=topic, part=part
+            self._format, self._strategy, register=self._register, place=self._place, topic=topic, part=part
         )
         made.connect(self._registry)
         return made
@@ -337,6 +354,19 @@ class RegistrySerde(Serde[T]):
         """Raise `MustLearn` as long as the schema to write with is not known."""
         self._write()
 
+    @property
+    def in_header(self) -> bool:
+        """Whether it names the schema that it writes with in a header."""
+        return self._place == wire.HEADER
+
+    @property
+    def header_name(self) -> str:
+        return wire.HEADERS[self.part]
+
+    def header(self) -> bytes | None:
+        self._write()
+        return self._header
+
     def writing(self) -> tuple[bytes, WholeSchema]:
         """What stands in front of each value that it writes, and the schema of these values. Raises `MustLearn`, if that is not known."""
         self._write()
@@ -357,12 +387,16 @@ class RegistrySerde(Serde[T]):
 
     async def _learn_writer(self, registry: SchemaRegistry) -> None:
         own = self._format.own
+        if self.in_header and not await registry.has_guids():
+            raise no_guids(registry, self)
         try:
             if own is None:
                 standing = await registry.version(self.subject, None)
             else:
                 own = await self._placed(registry, own, self._format.refers)
                 standing = await (registry.register if self._register else registry.find)(self.subject, own)
+            if self.in_header and standing.guid is None:  # some say it only where they are asked for a schema
+                standing = await registry.find(self.subject, standing.schema)
             schema = await whole(registry, standing.schema)
         except NoSchema as error:
             if self._register:  # it is there, and refuses
@@ -373,9 +407,15 @@ class RegistrySerde(Serde[T]):
         if schema.schema.kind != self._format.kind:
             what = f"the latest schema of '{self.subject}' is {schema.schema.kind}, not {self._format.kind}"
             raise EnvironmentFault(what, remedy="give the step the serde of that kind")
-        head, write = wire.prefix(standing.number), self._format.writer(schema)
-        self._writer = lambda value: head + write(value)
-        self._writes = head, schema
+        write = self._format.writer(schema)
+        if self.in_header:
+            if standing.guid is None:
+                raise no_guids(registry, self)
+            self._header = wire.prefix(standing.guid) + self._format.mark
+            self._writer, self._writes = write, (b"", schema)
+            return
+        head = wire.prefix(standing.number) + self._format.mark
+        self._writer, self._writes = (lambda value: head + write(value)), (head, schema)
 
     async def _placed(self, registry: SchemaRegistry, schema: SchemaText, refers: Mapping[str, Referred]) -> SchemaText:
         """A schema with the versions that it refers to."""
@@ -402,6 +442,15 @@ class RegistrySerde(Serde[T]):
 
 def _nothing(data: bytes, at: int) -> Any:
     """Reads nothing: no schema is known."""
+
+
+def no_guids(registry: SchemaRegistry, serde: RegistrySerde[Any]) -> EnvironmentFault:
+    """The error of a serde that names its schema in a header, at a registry that has no name for it that holds there."""
+    return EnvironmentFault(
+        f"{registry.said} has no GUIDs, so the schema of '{serde.subject}' cannot be named in a header",
+        remedy=f"leave out schema_id='header' of the {serde.part}s of {serde.topic}: the id then stands in front of them; or "
+        "give registry.url a registry with GUIDs, such as Confluent's from 8.0 on",
+    )
 
 
 def serdes_of(steps: Iterable[Any]) -> Iterator[RegistrySerde[Any]]:

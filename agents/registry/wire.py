@@ -4,6 +4,8 @@
     01  GUID (16 bytes)                   its name in every registry; newer serializers put these bytes into a header instead
     … then, for Protobuf, the place of the message in its file: how many numbers, then each, as zigzag varints; `00` is the first message
 
+All of it stands in front of the value (by the id), or is a header of the record (by the GUID) whose value has nothing in front.
+
 What it decides: which bytes are such a prefix. Promises: `parse` never reads beyond the bytes, and raises `DataError` for all that is no
 prefix; what `prefix` and `path` write is read back as it was.
 """
@@ -13,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from ...core.errors import DataError
+from ...core.errors import DataError, DeclarationError
+from ...core.settings import offer
 
 BY_ID, BY_GUID = 0, 1
 SIZES = {BY_ID: 5, BY_GUID: 17}
@@ -23,6 +26,8 @@ HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
 DEEPEST = 64
 """How deeply messages may be nested in each other."""
 FIRST = (0,)
+PREFIX, HEADER = "prefix", "header"
+"""Where the schema is named: in front of the bytes, or in a header."""
 
 
 def prefix(schema: int | UUID) -> bytes:
@@ -90,6 +95,16 @@ def read_path(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
             raise _no_path(f"the number {number}")
         found.append(number)
     return tuple(found), at
+
+
+def checked_place(place: str, verb: str) -> str:
+    """Refuse a place that schemas are not named in."""
+    if place not in (PREFIX, HEADER):
+        raise DeclarationError(
+            f"{verb}(schema_id={place!r}): {offer(str(place), (PREFIX, HEADER))}",
+            remedy=f"{PREFIX!r}: an id in front of the bytes; {HEADER!r}: a GUID in a header",
+        )
+    return place
 
 
 def _varint(number: int) -> bytes:

@@ -308,9 +308,7 @@ class Driver:
         written: dict[int, list[Any]] = {}
         for one in values:
             record = one if isinstance(one, Record) else Record(None, one, self.wall_ms)
-            key = self._key(step, record)
-            value = record.value
-            raw = value if value is None or isinstance(value, bytes) else taught(self._writes[topic][0].dumps, value)
+            key, raw, headers = self._sent(step, record)
             where = partition
             if where is None:
                 where = 0 if key is None else self.topics.partitioner(topic).one(key)
@@ -320,7 +318,7 @@ class Driver:
                     remedy=f'Driver(app, partitions={{"{topic}": {where + 1}}})',
                 )
             at = self.wall_ms if record.timestamp == SAME_TIME else record.timestamp
-            written.setdefault(where, []).append((key, raw, at, record.headers))
+            written.setdefault(where, []).append((key, raw, at, headers))
         others = self._others.get(topic)
         for where, rows in written.items():
             if others is None:
@@ -352,14 +350,27 @@ class Driver:
         self._others[topic].copy(job.topics)
         self._settle()
 
-    def _key(self, step: InputStep, record: Record[Any, Any]) -> bytes | None:
+    def _sent(self, step: InputStep, record: Record[Any, Any]) -> tuple[bytes | None, bytes | None, Headers]:
+        """Key, value and headers of a record as they stand in an input. A header in which a serde names the schema of what it has encoded
+        here replaces one of that name."""
+        parts: list[bytes | None] = []
+        headers = list(record.headers)
+        for serde, part in zip(self._writes[step.topic], (record.value, self._key(step, record)), strict=True):
+            if part is None or isinstance(part, bytes):
+                parts.append(part)
+                continue
+            parts.append(taught(serde.dumps, part))
+            if (own := serde.header()) is not None:
+                headers = [*(one for one in headers if one[0] != serde.header_name), (serde.header_name, own)]
+        return parts[1], parts[0], headers
+
+    def _key(self, step: InputStep, record: Record[Any, Any]) -> Any:
+        """The key of a record: the given one, or that which its value holds."""
         key = record.key
         if key is None and step.key is not None and record.value is not None and not isinstance(record.value, bytes):
             with contextlib.suppress(KeyError, AttributeError):  # what a record without the field is, the job says
                 key = nested_column_of(step.key)([record.value])[0]
-        if key is None or isinstance(key, bytes):
-            return key
-        return taught(self._writes[step.topic][1].dumps, key)
+        return key
 
     def advance(self, duration: str | float) -> None:
         """Move both clocks: `"1m"`, or a number of seconds. Whatever is due on the way happens at its time."""

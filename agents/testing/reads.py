@@ -131,9 +131,13 @@ def result_of(step: AggregateStep) -> Any:
 
 def record_of(one: Stored, serde: Any, key_serde: Any) -> Record[Any, Any]:
     """A stored record, decoded."""
-    value = None if one.value is None else serde.loads(one.value)
-    key = None if one.key is None else key_serde.loads(one.key)
-    return Record(key, value, one.timestamp, tuple(one.headers))
+    headers = tuple(one.headers)
+    [data], [name] = (
+        serde.with_headers([one.value], [headers], "value"),
+        key_serde.with_headers([one.key], [headers], "key"),
+    )
+    value = None if data is None else serde.loads(data)
+    return Record(None if name is None else key_serde.loads(name), value, one.timestamp, headers)
 
 
 def dead_letter_of(one: Stored) -> DeadLetter:

@@ -16,7 +16,7 @@ from ...kafka.scan import scan_topic
 from ...kafka.settings import ClientSettings
 from ...learning import MustLearn, NotYet
 from ...registry.asked import NoSchema, SchemaRegistry
-from ...registry.serde import RegistrySerde, serdes_of
+from ...registry.serde import RegistrySerde, no_guids, serdes_of
 
 ANY_ID = 1
 ReadNewest = Callable[[str], Awaitable[Sequence[Any]]]
@@ -26,7 +26,7 @@ LookedAt = tuple[str, bool, str, str]
 
 
 async def registry_said(registry: SchemaRegistry, steps: Iterable[object]) -> list[LookedAt]:
-    """The registry, then the subjects of outputs."""
+    """The registry, then the subjects of outputs, and whether their schemas can be named in headers, if they are to be."""
     try:
         await registry.by_id(ANY_ID)
     except NoSchema:
@@ -34,7 +34,9 @@ async def registry_said(registry: SchemaRegistry, steps: Iterable[object]) -> li
     except NotYet as error:
         return [("registry", False, error.what, error.remedy)]
     found = [("registry", True, f"{registry.said} answers", "")]
-    subjects = {one.subject: one.registers for one in serdes_of(steps) if one.topic}
+    outputs = [one for one in serdes_of(steps) if one.topic]
+    found += await _guids_said(registry, [one for one in outputs if one.in_header])
+    subjects = {one.subject: one.registers for one in outputs}
     for subject, registers in sorted(subjects.items()):
         try:
             standing = await registry.version(subject, None)
@@ -48,6 +50,17 @@ async def registry_said(registry: SchemaRegistry, steps: Iterable[object]) -> li
         else:
             found.append((f"subject {subject}", True, f"version {standing.version}, id {standing.number}", ""))
     return found
+
+
+async def _guids_said(registry: SchemaRegistry, serdes: Sequence[RegistrySerde[Any]]) -> list[LookedAt]:
+    """Which of these serdes cannot name their schemas in a header, as the registry has no GUIDs."""
+    try:
+        if not serdes or await registry.has_guids():
+            return []
+    except NotYet as error:
+        return [("registry", False, error.what, error.remedy)]
+    errors = [no_guids(registry, one) for one in sorted(serdes, key=lambda one: one.subject)]
+    return [("schemas in headers", False, error.what, error.remedy) for error in errors]
 
 
 async def newest(client: ClientSettings, topic: str) -> list[Any]:

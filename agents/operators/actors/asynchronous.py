@@ -25,6 +25,7 @@ from ...records.columns.records import Records
 from ...records.columns.selecting import lacking
 from ...records.memory.taking import take_batch
 from ...records.values.record import Record
+from ..base.schema_headers import SchemaHeaders
 from ..base.stateless import (
     VALUES,
     Env,
@@ -140,6 +141,7 @@ class AgentOp(Operator):
         super().__init__(step, env)
         self.agent = step
         self.running: _Running | None = None
+        self.schemas = SchemaHeaders(step.sink_serde, step.sink_key_serde)
 
     def push(self, rows: Records) -> None:
         at = self.env.origin()
@@ -174,7 +176,8 @@ class AgentOp(Operator):
         if rows.values:
             keys = None if rows.keys is None else encode_keys(self.step, self.agent.sink_key_serde, rows.keys)
             values = encode(self.step, self.agent.sink_serde, rows.values)
-            self.env.emit(self.agent.sink, None, keys, values, rows.timestamps, rows.headers)
+            headers = self.schemas.of_rows(keys, values, rows.headers)
+            self.env.emit(self.agent.sink, None, keys, values, rows.timestamps, headers)
 
     async def close(self) -> None:
         """End the generator. Its `finally` blocks run."""

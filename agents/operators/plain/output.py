@@ -2,7 +2,8 @@
 
 What it decides: the bytes of a record of columns. If its columns come from an input in JSON, none of them has been replaced, and the record
 holds just declared fields, it is its original bytes with the added fields behind; otherwise it is written in full (`added_fields`). The
-columns that a topic gets are used columns: all of them are decoded and judged, whether a step reads them or not.
+columns that a topic gets are used columns: all of them are decoded and judged, whether a step reads them or not. Headers that name schemas
+are those of the output's serdes (`schema_headers`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ...records.memory.taking import spans_of
 from ...records.memory.vectors import Vector, VectorBatch
 from ...records.values.keys import MARK
 from ...records.values.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
+from ..base.schema_headers import SchemaHeaders
 from ..base.stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys, failing
 
 ColumnEncoder = Encoder | NestedEncoder | LogicalEncoder
@@ -45,6 +47,7 @@ class ToOp(Operator):
         self.to = step
         self.serde = for_outputs(step.serde)
         self.writes = self.serde, step.key_serde
+        self.schemas = SchemaHeaders(*self.writes)
         self.columns = step.schema.names if step.schema is not None else ()
         added = added_fields(step)
         self.spliced = added is not None
@@ -97,11 +100,12 @@ class ToOp(Operator):
             raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde, rows)
         values = encode(step, self.serde, rows.values, rows)
         targets = self.column(step.partition, rows, records=True) if step.partition is not None else None
+        headers = self.schemas.of_rows(raw, values, rows.headers)
         with blaming(step):  # the topic may not accept a row
             if targets is None:
-                self.env.emit(step.topic, None, raw, values, rows.timestamps, rows.headers)
+                self.env.emit(step.topic, None, raw, values, rows.timestamps, headers)
             else:
-                self._emit_to(targets, raw, values, rows)
+                self._emit_to(targets, raw, values, rows.timestamps, headers)
 
     def _write_columns(self, chunk: Records, schema: ColumnSchema, encoder: ColumnEncoder) -> None:
         step = self.to
@@ -110,9 +114,10 @@ class ToOp(Operator):
         original: tuple[Any, ...] = (chunk.origin, chunk.others) if self.spliced else ()
         if self.keeps:
             original = (self._kept(chunk), None)
+        headers = self.schemas.of_spans(keys, chunk.header_spans, len(batch))
         with blaming(step):  # a record that the topic does not accept
             values = encoder.encode(batch, picked, *original, aligned=True)
-            records = SpannedRecords(values, chunk.times, 0, keys, None, chunk.header_spans)
+            records = SpannedRecords(values, chunk.times, 0, keys, None, headers)
             self.env.emit_spans(step.topic, None, records, picked)
 
     def _write_foreign(self, chunk: Records, batch: VectorBatch, picked: Any, schema: ColumnSchema | None) -> bool:
@@ -124,8 +129,9 @@ class ToOp(Operator):
             raise failing(step, made.bad, chunk)
         column = None if step.key is None else chunk.vector(str(step.key)) if schema else batch[str(step.key)]
         keys = self._keys_of(chunk, column)
+        brought = None if schema is None else chunk.header_spans  # results have none
+        headers = self.schemas.of_spans(keys, brought, len(batch))
         with blaming(step):  # a record that the topic does not accept
-            headers = None if schema is None else chunk.header_spans  # results have none
             records = SpannedRecords(made.spans, chunk.times, 0, keys, None, headers)
             self.env.emit_spans(step.topic, None, records, picked)
         return True
@@ -152,9 +158,10 @@ class ToOp(Operator):
         if results.names != self.encoded_names:
             self.encoded_names, self.results = results.names, Encoder(results.names)
         keys = self._keys_of(rows, None if step.key is None else results[str(step.key)])
+        headers = self.schemas.of_spans(keys, None, len(results))
         with blaming(step):  # a record that the topic does not accept
             values = self.results.encode(results)
-            self.env.emit_spans(step.topic, None, SpannedRecords(values, rows.times, 0, keys))
+            self.env.emit_spans(step.topic, None, SpannedRecords(values, rows.times, 0, keys, None, headers))
 
     def _keys_of(self, chunk: Records, column: Vector | None) -> RecordSpans | None:
         """The keys as the topic has them, of the base rows. `column`: the keys, if the step takes them from a column."""
@@ -186,7 +193,9 @@ class ToOp(Operator):
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns)
 
-    def _emit_to(self, targets: list[Any], raw: list[Any] | None, values: list[Any], rows: Records) -> None:
+    def _emit_to(
+        self, targets: list[Any], raw: list[Any] | None, values: list[Any], times: Sequence[int], headers: Any
+    ) -> None:
         """Write rows to the partitions that the user's function has chosen; for None the key decides."""
         wrong = next((i for i, one in enumerate(targets) if one is not None and type(one) is not int), None)
         if wrong is not None:
@@ -202,8 +211,8 @@ class ToOp(Operator):
                 target,
                 None if raw is None else [raw[i] for i in at],
                 [values[i] for i in at],
-                [rows.timestamps[i] for i in at],
-                None if rows.headers is None else [rows.headers[i] for i in at],
+                [times[i] for i in at],
+                None if headers is None else [headers[i] for i in at],
             )
 
 

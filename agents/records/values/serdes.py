@@ -139,6 +139,16 @@ class Serde(Generic[T]):
     def know(self) -> None:
         """Raise `MustLearn` as long as something must be asked before it can write."""
 
+    @property
+    def header_name(self) -> str:
+        """The header that says how the values or keys are read that it writes to a topic; empty if its bytes say it all. Only it writes
+        that header."""
+        return ""
+
+    def header(self) -> bytes | None:
+        """What it writes into that header; None if its bytes say it. Raises `MustLearn`, if that is not known."""
+        return None
+
     def column_writer(self) -> Any:
         """What encodes columns, though the bytes are no JSON: `encode(batch, schema, rows)`. None if rows must be made of them."""
         return None
