@@ -140,6 +140,7 @@ CLASSES: dict[str, str] = {
     "ServiceAway": "docs/async.md#when-the-service-is-away",
     "WrongAnswer": "docs/async.md#asking-a-service-with-a-cache-and-a-rate",
     "NoSchema": "docs/registry.md#what-happens-when-something-is-missing",
+    "NoGuids": "docs/registry.md#schemas-in-headers",
     "PortLost": "docs/kafka.md",
     "DriverError": "docs/testing.md",
 }

@@ -449,7 +449,7 @@ def no_guids(registry: SchemaRegistry, serde: RegistrySerde[Any]) -> Environment
     return EnvironmentFault(
         f"{registry.said} has no GUIDs, so the schema of '{serde.subject}' cannot be named in a header",
         remedy=f"leave out schema_id='header' of the {serde.part}s of {serde.topic}: the id then stands in front of them; or "
-        "give registry.url a registry with GUIDs, such as Confluent's from 8.0 on",
+        "give registry.url a registry with GUIDs, such as Confluent's from 8.0 or Redpanda's from 26.3 on",
     )
 
 

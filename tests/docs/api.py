@@ -119,6 +119,8 @@ NOT_FOR_USERS = {
     "Serde.lacking": "outputs of columns ask",
     "Serde.at": "outputs ask, with their topic",
     "Serde.with_headers": "inputs ask",
+    "Serde.header": "outputs ask",
+    "Serde.header_name": "outputs ask",
     "Serde.within": "streams and tables of the job ask",
     "Window.holds_ms": "what a window is made of",
     "Window.size_ms": "what a window is made of",

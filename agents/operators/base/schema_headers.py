@@ -30,8 +30,8 @@ class SchemaHeaders:
         self.names = frozenset((serde.header_name, key_serde.header_name)) - {""}
 
     def of_rows(
-        self, keys: Sequence[Bytes] | None, values: Sequence[Bytes], headers: Sequence[Headers] | None
-    ) -> Sequence[Headers] | None:
+        self, keys: Sequence[Bytes] | None, values: Sequence[Bytes], headers: list[Headers] | None
+    ) -> list[Headers] | None:
         """The headers of rows; None if no record has any. `keys`, `values`: as they are written."""
         if not self.names:
             return headers
@@ -39,7 +39,7 @@ class SchemaHeaders:
         if headers is None and not any(ends.values()):
             return None
         there = repeat(False) if keys is None else [one is not None for one in keys]
-        own = [ends[key, value is not None] for key, value in zip(there, values, strict=False)]
+        own: list[Headers] = [ends[key, value is not None] for key, value in zip(there, values, strict=False)]
         if headers is None:
             return own
         names = self.names
@@ -58,7 +58,7 @@ class SchemaHeaders:
                 return RecordSpans(one.buffer, bytes(8 * count), array("q", longs(one.lengths)) * count)
         elif not any(ends.values()) and not self._named(headers):
             return headers
-        listed = None if headers is None else [headers_of(one) for one in pieces(headers)]
+        listed: list[Headers] | None = None if headers is None else [headers_of(one) for one in pieces(headers)]
         found = self.of_rows(None if keys is None else pieces(keys), [b""] * count, listed)
         return None if found is None else packed_headers(found)
 

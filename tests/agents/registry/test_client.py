@@ -141,6 +141,27 @@ async def test_a_registry_without_guids_says_so_and_is_told_from_a_server_that_i
     assert (await asked.by_id(guid)).kind == "AVRO"
 
 
+async def test_whether_it_has_guids_is_asked_and_those_of_schemas_are_read(server: Server) -> None:
+    """A GUID that no schema has is not found by a registry that has some; it may say them where schemas stand, or not. One that is away
+    has said nothing."""
+    asked = HttpRegistry(access(url=server.url), clock=itertools.count().__next__)
+    with pytest.raises(NotYet):
+        await asked.has_guids()
+    server.answers["/schemas/ids/1"] = 200, SCHEMA
+    assert not await asked.has_guids()
+    server.answers[f"/schemas/guids/{UUID(int=0)}"] = 404, {"error_code": 40403, "message": "Schema not found"}
+    assert await asked.has_guids()
+    guid, text = UUID(int=9), SchemaText("AVRO", '"string"')
+    standing = {**SCHEMA, "id": 7, "version": 2}
+    for path in ("/subjects/t-value/versions/latest", "/subjects/t-value", "/subjects/t-value/versions"):
+        server.answers[path] = 200, {**standing, "guid": str(guid)}
+    assert (await asked.version("t-value", None)).guid == guid
+    assert (await asked.find("t-value", text)).guid == guid
+    assert (await asked.register("t-value", text)).guid == guid
+    server.answers["/subjects/t-value/versions"] = 200, {"id": 7}
+    assert (await asked.register("t-value", text)).guid is None
+
+
 async def test_tasks_that_ask_at_once_share_one_question_and_one_failure(server: Server) -> None:
     """Each schema once; a registry that is away is not asked by each of them."""
     server.answers["/schemas/ids/1"] = 200, SCHEMA

@@ -55,6 +55,27 @@ def test_a_subject_that_an_output_needs_must_stand_there_unless_the_job_register
     assert there["subject b-value"]
 
 
+def test_schemas_in_headers_need_a_registry_with_guids() -> None:
+    """Each output that is to have them is named, with what helps."""
+
+    class Without(There):
+        async def has_guids(self) -> bool:
+            return False
+
+    app = hg.App("shop")
+    given = {"schema": '"string"', "register": True}
+    app.input("a").to("b", serde=hg.avro(**given, schema_id="header"), key_serde=hg.avro(**given))
+    app.input("c", serde=hg.avro(schema_id="header")).to("d", key_serde=hg.avro(**given, schema_id="header"))
+    steps = Declared(app).steps
+    assert all(right for _, right, *_ in asyncio.run(registry_said(There({}), steps)))
+    wrong = [one for one in asyncio.run(registry_said(Without({}), steps)) if not one[1]]
+    assert [(what, said.partition(", so ")[2]) for what, _, said, _ in wrong] == [
+        ("schemas in headers", "the schema of 'b-value' cannot be named in a header"),
+        ("schemas in headers", "the schema of 'd-key' cannot be named in a header"),
+    ]
+    assert "of the keys of d" in wrong[1][3]
+
+
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 
 
