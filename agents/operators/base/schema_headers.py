@@ -17,9 +17,13 @@ from typing import Any
 from ...records.kafka.columns import Bytes
 from ...records.kafka.spans import headers_of, packed_headers
 from ...records.layout import longs
-from ...records.memory.record_spans import RecordSpans, pieces
+from ...records.memory.record_spans import RecordSpans, packed, pieces
 from ...records.values.record import Headers
 from ...records.values.serdes import Serde
+
+NO_HEADERS = b"\0"
+MANY = 0x80
+"""From so many on, twice the number of headers is more than one byte."""
 
 
 class SchemaHeaders:
@@ -50,17 +54,22 @@ class SchemaHeaders:
         if not self.names:
             return headers
         ends = self._ends(keys is not None)
-        if headers is None:
-            if not any(ends.values()):
-                return None
-            if keys is None or not ends[True, False] or min(longs(keys.lengths), default=0) >= 0:
-                one = packed_headers([ends[keys is not None, True]])
-                return RecordSpans(one.buffer, bytes(8 * count), array("q", longs(one.lengths)) * count)
-        elif not any(ends.values()) and not self._named(headers):
+        written = any(ends.values())
+        if headers is None and not written:
+            return None
+        if headers is None and (keys is None or not ends[True, False] or min(longs(keys.lengths), default=0) >= 0):
+            one = packed_headers([ends[keys is not None, True]])
+            return RecordSpans(one.buffer, bytes(8 * count), array("q", longs(one.lengths)) * count)
+        brought = [None] * count if headers is None else pieces(headers)
+        if self._named(brought):
+            listed: list[Headers] = list(map(headers_of, brought))
+            found = self.of_rows(None if keys is None else pieces(keys), [b""] * count, listed)
+            return None if found is None else packed_headers(found)
+        if not written:
             return headers
-        listed: list[Headers] | None = None if headers is None else [headers_of(one) for one in pieces(headers)]
-        found = self.of_rows(None if keys is None else pieces(keys), [b""] * count, listed)
-        return None if found is None else packed_headers(found)
+        behind = {key: _Behind(ends[key, True]) for key in (False, True)}
+        there = repeat(False, count) if keys is None else [size >= 0 for size in longs(keys.lengths)]
+        return packed([behind[key].of(one) for key, one in zip(there, brought, strict=True)])
 
     def _ends(self, keyed: bool) -> dict[tuple[bool, bool], list[tuple[str, bytes]]]:
         """What stands behind the other headers, by whether there is a key and whether there is a value."""
@@ -74,7 +83,26 @@ class SchemaHeaders:
             (True, True): [*of_key, *of_value],
         }
 
-    def _named(self, headers: RecordSpans) -> bool:
+    def _named(self, headers: Sequence[Bytes]) -> bool:
         """Whether one of these records may have a header of these names."""
-        names = [one.encode() for one in self.names]
-        return any(name in (one or b"") for one in pieces(headers) for name in names)
+        found = b"".join([one for one in headers if one is not None])
+        return any(name.encode() in found for name in self.names)
+
+
+class _Behind:
+    """Adds headers behind those of records, as bytes: their number, which is the first byte of all but very many, then themselves."""
+
+    def __init__(self, end: list[tuple[str, bytes]]) -> None:
+        self._end = end
+        [alone] = pieces(packed_headers([end]))
+        self._alone = alone or NO_HEADERS
+        self._more, self._added = self._alone[0], self._alone[1:]
+
+    def of(self, headers: Bytes) -> bytes:
+        if headers is None:
+            return self._alone
+        number = headers[0] + self._more
+        if number < MANY:
+            return number.to_bytes(1, "big") + headers[1:] + self._added
+        [found] = pieces(packed_headers([[*headers_of(headers), *self._end]]))
+        return found or NO_HEADERS

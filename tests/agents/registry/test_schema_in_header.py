@@ -124,7 +124,9 @@ class Named:
 
 
 NAMES = st.sampled_from([VALUE, KEY, "a", "trace", ""])
-HEADERS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=3)), max_size=4)
+HEADERS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=3)), max_size=4) | st.integers(60, 70).map(
+    lambda many: [("a", b"x")] * many
+)
 ROWS = st.lists(st.tuples(st.none() | st.binary(max_size=2), HEADERS), min_size=1, max_size=5)
 SERDES = st.sampled_from([None, b"\1guid"])
 
