@@ -309,6 +309,27 @@ def test_dead_letters_keep_the_header_that_names_the_schema_of_their_record() ->
         assert named(letter)[VALUE] == named(sent)[VALUE]
 
 
+def test_a_parked_record_is_read_by_its_header_when_it_is_tried_again() -> None:
+    """It is parked as it was read, and written with the header of the output."""
+    sick = [True]
+
+    def well(order: Order) -> Order:
+        if sick[0]:
+            raise ValueError("not yet")
+        return order
+
+    app = hg.App("shop")
+    orders = app.input("orders", serde=hg.avro(Order, schema_id="header"), key_serde=hg.avro(str, schema_id="header"))
+    orders.map(well, on_error=hg.park(after="10s", times=5)).to("out", serde=hg.json_schema(Order, schema_id="header"))
+    with hg.testing.Driver(app) as d:
+        d.send("orders", Order(1, "DE"), key="k")
+        assert d.read("out") == []
+        sick[0] = False
+        d.advance("11s")
+        [record] = d.read("out")
+        assert (record.value, [name for name, _ in record.headers]) == (Order(1, "DE"), [VALUE])
+
+
 # ------------------------------------------------------------------------------------------------------------ the registry
 
 
