@@ -19,7 +19,7 @@ import duckdb
 from .sink import RowsRefused, TargetDown, TargetRefuses
 from .sql import SqlTable, quoted
 
-ROWS = "headgate_rows"
+ROWS, TYPED = "headgate_rows", "headgate_rows_typed"
 AWAY = (
     duckdb.IOException,
     duckdb.TransactionException,
@@ -105,7 +105,15 @@ class Duck:
         names = ", ".join(map(quoted, table.columns.names))
         with self._typed():
             self._link.register(ROWS, rows)
-            self._link.execute(f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {ROWS}{more}")
+            if more:  # keys may be equal in the types of the table alone, and of equal ones in a statement DuckDB keeps the first
+                key = ", ".join(map(quoted, table.key))
+                self._link.execute(f"CREATE TEMP TABLE {TYPED} AS SELECT {names} FROM {table.quoted} LIMIT 0")
+                self._link.execute(f"INSERT INTO {TYPED} SELECT {names} FROM {ROWS}")
+                last = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY rowid DESC) = 1"
+                self._link.execute(f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {TYPED} {last}{more}")
+                self._link.execute(f"DROP TABLE {TYPED}")
+            else:
+                self._link.execute(f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {ROWS}")
             self._link.unregister(ROWS)
 
     def check(self) -> None:

@@ -28,8 +28,10 @@ BEGIN = "BEGIN; SET LOCAL lock_timeout = '30s'; SET LOCAL idle_in_transaction_se
 """A worker that was stopped in the middle of a transaction keeps its locks until the second time has passed."""
 AWAY = ("08", "53", "57", "58", "40", "55", "25006", "25P03", "XX")
 """Classes of SQLSTATE, or single ones, of a server that is away, full, or locked by another client; a standby is 25006."""
-OF_ROWS = ("22", "23")
-"""Values that a column does not take, and constraints."""
+OF_ROWS = ("22", "23", "44", "54000", "P0001")
+"""Values that a column does not take, constraints, the check of a view, a value that is too long for an index, what a trigger refuses."""
+TWICE = "21000"
+"""Rows whose keys are equal in the types of the table, such as two spellings of one time, and which an upsert has met in one statement."""
 
 
 class Postgres:
@@ -75,7 +77,16 @@ class Postgres:
             return
         self.run(f"CREATE TEMPORARY TABLE {STAGING} ON COMMIT DROP AS SELECT {names} FROM {table.quoted} WITH NO DATA")
         self._copy(STAGING, names, rows)
-        self.run(f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {STAGING}{more}")
+        into = f"INSERT INTO {table.quoted} ({names}) SELECT"
+        self.run(f"SAVEPOINT {STAGING}")
+        try:
+            self.run(f"{into} {names} FROM {STAGING}{more}")
+        except TargetRefuses as error:
+            if not isinstance(error.__cause__, psycopg.Error) or error.__cause__.sqlstate != TWICE:
+                raise
+            key = ", ".join(map(quoted, table.key))
+            self.run(f"ROLLBACK TO SAVEPOINT {STAGING}")
+            self.run(f"{into} DISTINCT ON ({key}) {names} FROM {STAGING} ORDER BY {key}, ctid DESC{more}")
 
     def _copy(self, where: str, names: str, rows: Any) -> None:
         values = zip(*(column.to_pylist() for column in rows.columns), strict=True)

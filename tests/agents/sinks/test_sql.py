@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -22,6 +23,7 @@ from headgate.agents.sinks.sql import SqlSink, SqlTable
 from headgate.core.batching.sinking import FencedSink, SinkBatch, SinkOwner
 from headgate.core.columns.schema import FLOAT, INT, TEXT, ColumnSchema, ColumnSpec
 
+from ...postgres import Server
 from .conftest import Target
 
 COLUMNS = ColumnSchema((ColumnSpec("id", INT), ColumnSpec("country", TEXT), ColumnSpec("amount", FLOAT, optional=True)))
@@ -58,6 +60,28 @@ def test_the_last_row_of_a_key_stands_in_the_table(target: Target) -> None:
     assert target.run("SELECT * FROM orders ORDER BY id") == [(1, "FR", 1.5), (2, "IT", None)]
 
 
+class Slot(TypedDict):
+    day: str
+    amount: float
+
+
+def test_the_last_row_of_a_key_is_found_in_the_types_of_the_table(target: Target) -> None:
+    """A table that is there may say that two keys are equal which differ as text, as two spellings of a day do."""
+    if target.url.startswith("sqlite"):
+        pytest.skip("it has no such types")
+    target.run("CREATE TABLE slots (day DATE PRIMARY KEY, amount DOUBLE PRECISION)")
+    app = hg.App("sales", serde=hg.json())
+    app.input("slots", serde=hg.json(Slot), key="day").to_sql(target.url, "slots", key="day")
+    with hg.testing.Driver(app) as d:
+        for place, day in enumerate(("2026-01-02", "2026-1-2", "2026-01-03", "2026-01-02")):
+            d.send("slots", {"day": day, "amount": float(place)})
+        d.end("slots")
+    assert target.run("SELECT CAST(day AS VARCHAR), amount FROM slots ORDER BY 1") == [
+        ("2026-01-02", 3.0),
+        ("2026-01-03", 2.0),
+    ]
+
+
 def test_rows_are_appended_without_a_key(target: Target) -> None:
     with hg.testing.Driver(job(target.url, max_rows=2)) as d:
         send(d, *[order(n % 3) for n in range(7)])
@@ -87,6 +111,35 @@ def test_a_row_that_the_database_refuses_goes_to_the_dead_letters(target: Target
         n for n in range(20) if n not in (3, 7)
     ]
     assert [json.loads(one.value or b"")["id"] for one in letters] == [3, 7]
+
+
+TRIGGER = """
+CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN
+IF new.country = 'bad' THEN RAISE EXCEPTION 'this country is not served'; END IF; RETURN new; END $$ LANGUAGE plpgsql;
+CREATE TABLE orders (id BIGINT PRIMARY KEY, country TEXT, amount DOUBLE PRECISION);
+CREATE TRIGGER refused BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+CHECKED_VIEW = """
+CREATE TABLE stored (id BIGINT PRIMARY KEY, country TEXT, amount DOUBLE PRECISION);
+CREATE VIEW orders AS SELECT * FROM stored WHERE country <> 'bad' WITH CHECK OPTION
+"""
+INDEX = "CREATE TABLE orders (id BIGINT PRIMARY KEY, country TEXT UNIQUE, amount DOUBLE PRECISION)"
+
+
+@pytest.mark.parametrize(
+    ("made", "bad"),
+    [(TRIGGER, "bad"), (CHECKED_VIEW, "bad"), (INDEX, "".join(f"{n:05}" for n in range(20_000)))],
+    ids=["a trigger", "the check of a view", "a value that is too long for its index"],
+)
+def test_whatever_of_postgresql_refuses_a_row_only_that_row_is_left_out(postgres: Server, made: str, bad: str) -> None:
+    url = postgres.database()
+    with psycopg.connect(url, autocommit=True) as link:
+        link.execute(made.encode())
+        with hg.testing.Driver(job(url, key="id", on_error="dead_letter")) as d:
+            send(d, order(1, "DE"), order(2, bad), order(3, "FR"))
+            d.end("orders")
+            assert [json.loads(one.value or b"")["id"] for one in d.dead_letters()] == [2]
+        assert link.execute("SELECT id FROM orders ORDER BY id").fetchall() == [(1,), (3,)]
 
 
 def test_a_record_without_a_value_is_left_to_the_policy() -> None:
