@@ -22,7 +22,7 @@ from ...core.coordination.member import protocol as mw
 from ...core.coordination.state import JobState
 from ...core.errors import DeclarationError, HeadgateError
 from ...core.settings import of_spark
-from ..cancellation import Unasked, answered
+from ..cancellation import Unasked, answered, asked_for
 from ..job.derive.declaration import Declared
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
@@ -154,18 +154,26 @@ class Worker:
     async def _start(self) -> None:
         if self.spark is not None:
             self.host.spawn(self.spark.warm, "Spark")  # it takes the longest, and needs nothing else
-        await self.topics.start()
-        await self.topics.ensure_fixed()
-        await self.offsets.start()
-        await self.app.start()
-        await self.participant.start()
+        for start in (
+            self.topics.start,
+            self.topics.ensure_fixed,
+            self.offsets.start,
+            self.app.start,
+            self.participant.start,
+            self._start_services,
+        ):
+            await start()
+            if asked_for():  # a library has dropped the cancellation, as `asyncio.wait_for` does before Python 3.12
+                raise asyncio.CancelledError
+        options = self.options
+        log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
+
+    async def _start_services(self) -> None:
         await self.host.serve("upkeep", partial(self.upkeep.run, self.actors))
         if self.leftovers is not None:
             await self.host.serve("leftovers", partial(self.leftovers.run, self._state))
         one = self.participant
         await self.host.serve("lags", partial(look_up, one.lags, one.lags_now, self.offsets, self.port.clock))
-        options = self.options
-        log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 
     async def _shut_down(self) -> None:
         """Stop completely. A cancellation meanwhile shortens this, but leaves no running agents behind."""

@@ -17,6 +17,7 @@ import uvicorn
 
 import headgate as hg
 from headgate.agents.queries.here import NotOpenHere
+from headgate.agents.worker.job_topics import JobTopics
 
 from .conftest import QUICK
 
@@ -193,3 +194,26 @@ async def test_a_worker_says_nothing_of_rows_that_another_may_have(job, topic):
             has.get("row", "a")
         with pytest.raises(hg.DeclarationError, match="the key"):
             has.get("rows", 7)
+
+
+async def test_a_block_that_is_left_during_the_start_ends_also_if_a_library_drops_the_cancellation(
+    job, topic, monkeypatch
+):
+    """As `asyncio.wait_for` does before Python 3.12, in clients: the worker would go on to work, and nothing would end it."""
+    waiting, dropped = asyncio.Event(), asyncio.Event()
+    start = JobTopics.start
+
+    async def deaf(self: JobTopics) -> None:
+        await start(self)
+        waiting.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        dropped.set()
+
+    monkeypatch.setattr(JobTopics, "start", deaf)
+    running = asyncio.create_task(hg.run(counting(job.name, topic("in"), topic("out")), **given(job)))
+    await waiting.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 60)
+    assert dropped.is_set()
