@@ -169,6 +169,11 @@ class QueriedTable:
         async with contextlib.AsyncExitStack() as stack:
             configuration = configure(CommandLine(bootstrap=self._bootstrap), need_broker=not self._given)
             token = self._token or str(configuration.value("web.token"))
+            if not token.isprintable():
+                raise DeclarationError(
+                    "the token of hg.query contains a control character, such as the end of a line",
+                    remedy="leave out what follows the token in the file that it was read from: token=text.strip()",
+                )
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             limit = aiohttp.ClientTimeout(total=TRY_S)
             self._session = await stack.enter_async_context(aiohttp.ClientSession(timeout=limit, headers=headers))
@@ -205,7 +210,13 @@ class QueriedTable:
     # --------------------------------------------------------------------------------------------------------------- requests
 
     async def _post(self, request: dict[str, Any]) -> dict[str, Any]:
-        body = orjson.dumps(request, option=orjson.OPT_NON_STR_KEYS)
+        try:
+            body = orjson.dumps(request, option=orjson.OPT_NON_STR_KEYS)
+        except TypeError as error:
+            raise DataError(
+                f"table {self._table}: what is asked for has no JSON, and so is no key: {error}",
+                remedy="keys are text, whole numbers of 64 bits, bytes, booleans, UUIDs, and tuples of them, or what the table's serde takes",
+            ) from error
         return await self._ask("POST", f"/api/query/{quote(self._table, safe='')}", body)
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:

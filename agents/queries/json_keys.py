@@ -59,7 +59,7 @@ def form_of(key: Any) -> Any:
     ['DE', 7, {'bytes': '01ff'}]
     """
     match key:
-        case bytes():
+        case bytes() | bytearray() | memoryview():
             return {"bytes": key.hex()}
         case UUID():
             return {"uuid": str(key)}

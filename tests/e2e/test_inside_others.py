@@ -211,9 +211,11 @@ async def test_a_block_that_is_left_during_the_start_ends_also_if_a_library_drop
         dropped.set()
 
     monkeypatch.setattr(JobTopics, "start", deaf)
-    running = asyncio.create_task(hg.run(counting(job.name, topic("in"), topic("out")), **given(job)))
-    await waiting.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 60)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(hg.run(counting(job.name, topic("in"), topic("out")), **given(job)))
+        await waiting.wait()
+        running.cancel()
+        _, alive = await asyncio.wait([running], timeout=60)
+        assert not alive
+    assert running.cancelled()
     assert dropped.is_set()

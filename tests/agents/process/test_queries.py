@@ -45,6 +45,25 @@ def test_what_is_no_address_is_refused_at_once(url: Any) -> None:
     assert "no address" in refused.value.what
 
 
+@pytest.mark.parametrize("key", ["\ud800", 1 << 70, object(), ("DE", {1})], ids=repr)
+def test_what_cannot_be_sent_as_a_key_says_what_keys_are(key: Any) -> None:
+    """Before a worker is asked, as JSON has no such value."""
+    with pytest.raises(hg.DataError, match=r"table spent: what is asked for .* keys are text"):
+        asyncio.run(hg.query("sales", "spent").get(key))
+
+
+def test_a_token_with_the_end_of_its_line_is_refused() -> None:
+    """As it is read from a file; no header of HTTP has such a character."""
+
+    async def main() -> None:
+        async with hg.query("sales", "spent", url="http://127.0.0.1:1", token="secret\n"):
+            pass
+
+    with pytest.raises(hg.DeclarationError, match=r"control character.*strip") as refused:
+        asyncio.run(main())
+    assert "secret" not in str(refused.value)
+
+
 def test_the_address_in_an_error_has_no_password() -> None:
     """It may stand in it all the same."""
     with pytest.raises(hg.DeclarationError) as refused:
