@@ -215,7 +215,7 @@ class QueriedTable:
         except TypeError as error:
             raise DataError(
                 f"table {self._table}: what is asked for has no JSON, and so is no key: {error}",
-                remedy="keys are text, whole numbers of 64 bits, bytes, booleans, UUIDs, and tuples of them, or what the table's serde takes",
+                remedy="keys are text, whole numbers of 64 bits, bytes, booleans, UUIDs, and tuples of them, or what its serde takes",
             ) from error
         return await self._ask("POST", f"/api/query/{quote(self._table, safe='')}", body)
 

@@ -154,14 +154,19 @@ class LookupOp(Operator):
 
         while left := asking.left():
             size = self.lookup.batch
-            groups = [_Group(left[at : at + size], asking.questions) for at in range(0, len(left), size)]
+            groups = [_Group([key], asking.questions) for key in asking.alone]
+            some = [key for key in left if key not in asking.alone]
+            groups += [_Group(some[at : at + size], asking.questions) for at in range(0, len(some), size)]
             if self.breaker.open:
                 self.waiting = groups
                 raise self._must_learn()
             await together(groups, self.lookup.concurrency, work, self.env.meter)
             for group in asking.running:  # the function has cancelled its own task, which a TaskGroup does not report
-                asking.fail(group, Unasked(self.name))
+                if len(group.keys) == 1:
+                    asking.fail(group, Unasked(self.name))
+                asking.alone.update(dict.fromkeys(group.keys))
             asking.running.clear()
+            asking.alone = {key: None for key in asking.alone if key not in asking.answers and key not in asking.failed}
 
     async def _ask(self, group: _Group, asking: _Asking, retry: int) -> None:
         """Ask until there is an answer, or an error to judge. Returns early when the circuit opens."""
@@ -178,9 +183,9 @@ class LookupOp(Operator):
                     raise
                 away = self._heard(cause)
                 alone = away and self.breaker.after > 0 and self.breaker.answers == before
-                if not isinstance(cause, Exception) or isinstance(cause, WrongAnswer | DrainTimeout):
+                if isinstance(cause, WrongAnswer | DrainTimeout):
                     return asking.fail(group, cause)
-                if tries > retry and not alone:
+                if not isinstance(cause, Exception) or (tries > retry and not alone):
                     return await self._divide(group, asking, cause)
             else:
                 return None
@@ -238,7 +243,7 @@ class LookupOp(Operator):
         self.breaker.answered()
         now_ms = self.env.now_ms()
         for key, answer in zip(group.keys, found, strict=True):
-            if isinstance(answer, Exception) and self.lookup.batch > 1:
+            if isinstance(answer, BaseException) and self.lookup.batch > 1:
                 if asking is not None:
                     asking.failed[key] = answer
                 continue
@@ -311,6 +316,8 @@ class _Asking:
         self.answers: dict[Hashable, Any] = {}
         self.failed: dict[Hashable, BaseException] = {}
         self.running: list[_Group] = []
+        self.alone: dict[Hashable, None] = {}
+        """Those of a call that was given up: each is asked for itself, to find the one whose fault it was."""
 
     def left(self) -> list[Hashable]:
         """What is still to be asked."""

@@ -366,6 +366,41 @@ def test_a_function_that_cancels_itself_is_an_error() -> None:
         assert (prices(d), [one.offset for one in d.dead_letters()]) == (["a", "c"], [1])
 
 
+class Away(BaseException):
+    """What `except Exception` does not see."""
+
+
+def cancels() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+def leaves() -> None:
+    raise Away
+
+
+def says_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("ends", [cancels, leaves, says_cancelled, None], ids=["cancels", "leaves", "raises", "lists"])
+def test_of_a_batch_that_ends_with_no_exception_only_the_record_whose_fault_it_is_fails(ends: Any) -> None:
+    """Also if `gather(…, return_exceptions=True)` has put it into the list: a call that was cancelled is none of `Exception`."""
+
+    async def many(asked: list[str]) -> list[Any]:
+        if ends is not None and "b" in asked:
+            ends()
+            await asyncio.sleep(0)
+        return [asyncio.CancelledError() if one == "b" else f"price of {one}" for one in asked]
+
+    app = hg.App("shop")
+    app.input("orders").lookup(many, on="item", into=priced, on_error="dead_letter", batch=4).to("out")
+    with Driver(app, settings=QUICK) as d:
+        d.send_all("orders", items("a b c d e"))
+        assert (prices(d), [one.offset for one in d.dead_letters()]) == (["a", "c", "d", "e"], [1])
+
+
 def test_a_drain_waits_for_the_service() -> None:
     """What is in flight is done before the run is drained: nothing overtakes it."""
     service = Service()
