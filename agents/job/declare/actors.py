@@ -16,6 +16,7 @@ from ....core.settings import did_you_mean
 from ....core.words import BATCHES
 from ...records.columns.batch import Batch
 from ...records.values.record import Headers
+from ..types.arguments import is_generator
 from .refused_verbs import RefusesVerbs
 
 K = TypeVar("K")
@@ -220,6 +221,12 @@ def check_actor(cls: Any, verb: str, args: Mapping[str, Any]) -> None:
             )
     if not any(hooks_of(cls).values()):
         raise DeclarationError(f"{verb}: {cls.__name__} has no hook", remedy=f"one of {', '.join(HOOKS)}")
+    for name in HOOKS:
+        if is_generator(getattr(cls, name)):
+            raise DeclarationError(
+                f"{verb}: {cls.__name__}.{name} yields, so nothing of it would run",
+                remedy="ctx.forward(value) passes a record on",
+            )
     try:
         inspect.signature(cls).bind(**args)
     except TypeError as error:

@@ -26,7 +26,15 @@ from ..derive.result_fields import check_own_fields
 from ..steps.ends import ActorStep, AgentStep, TimerStep
 from ..steps.sources import InputStep, inputs_of
 from ..steps.step import Policy, Step
-from ..types.arguments import called_from, check_arguments, check_function, check_selector, duration, shown
+from ..types.arguments import (
+    called_from,
+    check_arguments,
+    check_function,
+    check_selector,
+    duration,
+    is_generator,
+    shown,
+)
 from ..types.timestamps import When, moment, timestamps_of
 from .actors import Actor, ClockTick, check_actor
 from .checks import Selector, check_migrate, check_policy, check_serde, check_topic, end_meant, name_of, table_name_of
@@ -368,8 +376,8 @@ class App(RefusesVerbs):
             raise DeclarationError(f"@app.timer({period!r}): a period is at least 1 ms", remedy='@app.timer("10s")')
 
         def declare(fn: T) -> T:
-            check_function(fn, "timer", signature="(tick)", awaits=True)
-            if inspect.isasyncgenfunction(fn):
+            check_function(fn, "timer", signature="(tick)", awaits=True, yields=True)
+            if is_generator(fn):
                 raise DeclarationError(
                     f"@app.timer: {shown(fn)} yields, which has no meaning here", remedy="tick.emit(topic, value)"
                 )

@@ -201,7 +201,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
         self, fn: Callable[[Any], Iterable[Any]], *, with_record: bool = False, on_error: Policy = None
     ) -> Stream[Any, Any]:
         """Replace each value by any number of values, in order. They keep its key and timestamp."""
-        check_function(fn, "flat_map")
+        check_function(fn, "flat_map", yields=True)
         policy = check_policy(on_error, "flat_map(on_error)")
         return self._then(r.FlatMapStep, fn=fn, with_record=with_record, on_error=policy)
 

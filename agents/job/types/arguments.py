@@ -44,6 +44,12 @@ def is_async(fn: Any) -> bool:
     return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (fn, called))
 
 
+def is_generator(fn: Any) -> bool:
+    """Whether a call returns something to iterate over, and runs nothing of the function."""
+    called = getattr(fn, "__call__", None)  # noqa: B004 - as in `is_async`
+    return any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in (fn, called))
+
+
 def check_arguments(fn: Callable[..., Any], number: int, what: str, signature: str) -> None:
     """Refuse a function that cannot be called with `number` arguments. A builtin without a known signature passes."""
     try:
@@ -63,8 +69,17 @@ def called(verb: str) -> str:
     return verb if verb.endswith(")") else f"{verb}()"
 
 
-def check_function(fn: Any, verb: str, *, number: int = 1, signature: str = "(value)", awaits: bool = False) -> None:
-    """Refuse anything but a function that takes these arguments, and a coroutine function where it would never be awaited."""
+def check_function(
+    fn: Any,
+    verb: str,
+    *,
+    number: int = 1,
+    signature: str = "(value)",
+    awaits: bool = False,
+    yields: bool = False,
+) -> None:
+    """Refuse anything but a function that takes these arguments, a coroutine function where it would never be awaited, and a generator
+    where nothing would iterate over it."""
     if isinstance(fn, Expression):
         raise DeclarationError(
             f"{called(verb)} of rows needs a function, not {fn!r}",
@@ -76,6 +91,11 @@ def check_function(fn: Any, verb: str, *, number: int = 1, signature: str = "(va
         remedy = "use map_async(), sink(), @app.agent or @app.actor, which await it"
         raise DeclarationError(
             f"{called(verb)}: {shown(fn)} is an async function, which would never be awaited", remedy=remedy
+        )
+    if not yields and is_generator(fn):
+        raise DeclarationError(
+            f"{called(verb)}: {shown(fn)} yields, so nothing of it would run",
+            remedy="return the result; flat_map() takes a function that yields values, @app.agent one that reads a stream",
         )
     check_arguments(fn, number, f"{called(verb)}:", signature)
 

@@ -264,3 +264,56 @@ def test_an_input_that_also_flows_on_is_no_bootstrap_input() -> None:
     orders.to("copy")
     job.input("payments").join(last, into=two).to("out")
     assert not job.graph().input["orders"].bootstrap
+
+
+def generates(value: Any) -> Any:
+    yield value
+
+
+class Generates:
+    def __call__(self, value: Any) -> Any:
+        yield value
+
+
+class Hook(hg.Actor):
+    def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> Any:
+        yield ctx.forward(batch.values)
+
+
+class AsyncHook(hg.Actor):
+    async def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> Any:
+        yield ctx.forward(batch.values)
+
+
+@pytest.mark.parametrize("fn", [generates, Generates()], ids=["a function", "an object"])
+@pytest.mark.parametrize("verb", ["map", "filter", "peek", "sink", "map_async", "lookup"])
+def test_a_generator_is_refused_where_nothing_would_iterate_over_it(verb: str, fn: Any) -> None:
+    """`filter` would let every record through, and `peek` and `sink` would do nothing."""
+    stream = hg.App("shop").input("orders")
+    with pytest.raises(hg.DeclarationError, match="yields, so nothing of it would run"):
+        getattr(stream, verb)(fn)
+
+
+@pytest.mark.parametrize("fn", [generates, yields])
+def test_flat_map_takes_a_generator(fn: Any) -> None:
+    """A plain one: what an async one yields would never be awaited."""
+    stream = hg.App("shop").input("orders")
+    if fn is generates:
+        stream.flat_map(fn)
+    else:
+        with pytest.raises(hg.DeclarationError, match="never be awaited"):
+            stream.flat_map(fn)
+
+
+@pytest.mark.parametrize("actor", [Hook, AsyncHook])
+def test_a_hook_that_yields_is_refused(actor: Any) -> None:
+    """All records of its stream would be gone."""
+    stream = hg.App("shop").input("orders")
+    with pytest.raises(hg.DeclarationError, match=r"on_batch yields, so nothing of it would run.*ctx\.forward"):
+        stream.process(actor)
+
+
+@pytest.mark.parametrize("fn", [generates, yields])
+def test_a_periodic_function_that_yields_is_refused(fn: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match=r"yields.*tick\.emit"):
+        hg.App("shop").timer("1s")(fn)
