@@ -9,7 +9,7 @@ whose inputs or outputs are refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.model import JobModel
@@ -239,6 +239,12 @@ class JobTopics:
                 remedy="\n  ".join(self._instead(name, there) for name in missing),
             )
         return {name: found[name].partitions for name in names if name in found}
+
+    async def counts_of(self, names: Collection[str]) -> dict[str, int]:
+        """The current number of partitions of those of these topics that exist, after `input_counts`."""
+        found = await self.topics.find(sorted(names))
+        self._known |= found
+        return {name: one.partitions for name, one in found.items()}
 
     def _gone(self, missing: list[str]) -> None:
         """Topics of a pattern do not exist any more. The others are read on, so this is no error of the job."""

@@ -192,6 +192,32 @@ async def test_what_does_not_fit_and_what_is_deleted_is_said_and_the_others_are_
     await shop.counts({"a": 8, "b": 2, "c": 2})
 
 
+async def test_the_plan_of_a_run_that_goes_on_names_the_topics_that_were_deleted(job, topic):
+    """The run reads the others on, so this is no error: one with which it began and one that has joined it leave with the next run."""
+    shop = Shop(job, topic)
+    await shop.make("a", 2)
+    await shop.make("b", 1)
+    worker = await shop.worker("w1")
+    await shop.make("c", 1)
+    for name in "abc":
+        await shop.write(name, range(2))
+    await shop.counts({"a": 2, "b": 2, "c": 2})
+    planned, _ = await shop.plan()
+    assert planned == {"topics": ["a", "b", "c"], "joins": [], "leaves": [], "widths": []}
+    await shop.delete("b")
+    await shop.delete("c")
+    await shop.warned(f"{shop.prefix}b", f"{shop.prefix}c", "do not exist any more")
+    planned, said = await shop.plan()
+    assert planned == {"topics": ["a"], "joins": [], "leaves": ["b", "c"], "widths": []}
+    rows = {line.split()[0]: line.split()[-1] for line in said.splitlines() if " input " in line}
+    assert rows == {shop.prefix + name: now for name, now in (("a", "there"), ("b", "deleted"), ("c", "deleted"))}
+    await shop.write("a", range(2, 4))
+    await shop.counts({"a": 4, "b": 2, "c": 2})
+    await shop.drain(worker)
+    planned, _ = await shop.plan()
+    assert planned == {"topics": ["a"], "joins": [], "leaves": ["b", "c"], "widths": []}
+
+
 WINDOWS = """
 import headgate as hg
 

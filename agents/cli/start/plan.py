@@ -5,7 +5,7 @@ with. They change nothing, and judge by the functions by which a worker and its 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,8 @@ class Intended:
     """The job as it is; None if it never ran."""
     before: JobModel | None
     inputs: Mapping[str, int]
+    gone: Collection[str]
+    """The topics of patterns among the inputs that were deleted while their run goes on: it reads the others on."""
     tasks: Grouping
     own: list[TopicSpec]
     outputs: list[TopicSpec]
@@ -181,6 +183,7 @@ async def _intended(
     topics = _topics_of(configuration, declared)
     plan = leader_config(_options(declared, configuration), configuration.given).plan
     before = None if state is None else state.model
+    joined = () if state is None or state.run is None or state.run.state in OVER else state.run.joined
     refused: list[HeadgateError] = []
     lacking: list[HeadgateError] = []
     await topics.start()
@@ -188,11 +191,18 @@ async def _intended(
         await topics.refuse_names()
         if missing := await topics.streams_to_come():
             raise NotThere(f"{TO_COME}: {', '.join(missing)}", remedy="start these jobs, then plan again")
-        inputs = await topics.input_counts()
+        inputs = await topics.input_counts() | await topics.counts_of(joined)
+        gone = _gone({*topics.away, *joined} - inputs.keys(), before)
+        plan = plan.joined(tuple(one for one in joined if one in inputs or one in gone))
         if (missing := await topics.refuse_targets()) and not creates:
             lacking.append(no_outputs(missing, widest(inputs)))
+        inputs |= gone  # a run that goes on keeps the tasks that it has
         tasks = tasks_of(plan, inputs, before)
-        assert tasks is not None, "every input was counted"
+        if tasks is None:  # everything else was counted
+            raise NotThere(
+                f"the run has no tasks yet, and topics with which it began were deleted: {', '.join(topics.away)}",
+                remedy=f"create them again; or headgate drain {topics.names.job}, and start it again, which leaves them out",
+            )
         streams = widths(tasks)
         shared = shared_widths(plan.graph, streams, {} if before is None else before.shared)
         own, outputs = topics.all_specs(inputs, {**streams, **shared}, len(tasks))
@@ -212,9 +222,28 @@ async def _intended(
         refused.append(error)
     departures = topics.departures([*own, *(outputs if creates else [])], found)
     made = Intended(
-        plan, state, before, inputs, tasks, own, outputs, found, judged, commands, refused, lacking, departures
+        plan,
+        state,
+        before,
+        inputs,
+        gone.keys(),
+        tasks,
+        own,
+        outputs,
+        found,
+        judged,
+        commands,
+        refused,
+        lacking,
+        departures,
     )
     return topics, made
+
+
+def _gone(missing: Collection[str], before: JobModel | None) -> dict[str, int]:
+    """The topics of patterns that were deleted since their run began, each as wide as it was."""
+    had = {} if before is None else before.streams
+    return {one: had[one] for one in sorted(missing) if one in had}
 
 
 async def _plan(
@@ -246,7 +275,8 @@ def _document(
 ) -> dict[str, Any]:
     intended, before, grouping, found, state = made.plan, made.before, made.tasks, made.found, made.state
     rows = [
-        {"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(made.inputs.items())
+        {"topic": name, "role": "input", "partitions": n, "now": "deleted" if name in made.gone else "there"}
+        for name, n in sorted(made.inputs.items())
     ]
     for spec, role in [
         *((one, _role(topics, one.name)) for one in made.own),
@@ -281,7 +311,7 @@ def _document(
         "stateful": intended.stateful,
         "topics": rows,
         "copies": [{"table": name, "topic": one.source.topic} for name, one in sorted(declared.copied.items())],
-        "patterns": _patterns(declared, before, None if state is None else state.run, made.inputs),
+        "patterns": _patterns(declared, before, None if state is None else state.run, made.inputs, made.gone),
         "tasks": [
             {
                 "task": task,
@@ -308,10 +338,14 @@ def _document(
 
 
 def _patterns(
-    declared: Declared, before: JobModel | None, run: SetRun | None, widths: Mapping[str, int]
+    declared: Declared,
+    before: JobModel | None,
+    run: SetRun | None,
+    widths: Mapping[str, int],
+    deleted: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """The topics of each pattern, which of them join or leave the job, and which have another width than its tasks know. What has joined a
-    run that is not over is read by it already."""
+    run that is not over is read by it already; what was deleted under such a run leaves with the next one."""
     found: dict[str, list[str]] = {}
     for topic, step in sorted(declared.inputs.items()):
         if step.matched:
@@ -320,8 +354,8 @@ def _patterns(
     joined = set[str]() if run is None or run.state in OVER else set(run.joined)
     result: list[dict[str, Any]] = []
     for pattern, read in found.items():
-        topics = sorted({*read, *(one for one in joined if re.fullmatch(pattern, one))})
-        gone = known.keys() - joined - set(declared.inputs)
+        topics = sorted({*read, *(one for one in joined if re.fullmatch(pattern, one))} - set(deleted))
+        gone = (known.keys() - joined - set(declared.inputs)) | set(deleted)
         result.append(
             {
                 "pattern": pattern,

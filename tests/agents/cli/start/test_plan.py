@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import headgate as hg
@@ -25,7 +26,7 @@ def ends(*inputs: Input) -> dict[str, tuple[str, str]]:
     return said(Graph(inputs))
 
 
-def patterns(run: SetRun | None = None, *, before: bool = True) -> list[dict[str, Any]]:
+def patterns(run: SetRun | None = None, *, before: bool = True, deleted: Collection[str] = ()) -> list[dict[str, Any]]:
     """The job knows a, b and gone; now there are a, b and new."""
     app = hg.App("job")
     app.input(pattern="orders-[a-z]+").to("out")
@@ -40,11 +41,13 @@ def patterns(run: SetRun | None = None, *, before: bool = True) -> list[dict[str
         for n in range(2)
     }
     now = {"orders-a": 1, "orders-b": 3, "orders-new": 1, "rates": 4}
-    return _patterns(declared, JobModel(tasks=tasks) if before else None, run, now)
+    return _patterns(declared, JobModel(tasks=tasks) if before else None, run, now, deleted)
 
 
 def test_what_joins_and_leaves_a_pattern_and_what_has_another_width() -> None:
-    """A topic that has joined the run that goes on is read by it, and leaves nothing. An input of its own is no matter of a pattern."""
+    """A topic that has joined the run that goes on is read by it, and does not leave; one that was deleted meanwhile does. An input of its
+    own is no matter of a pattern.
+    """
     whole = {
         "pattern": "orders-[a-z]+",
         "topics": ["orders-a", "orders-b", "orders-new"],
@@ -57,6 +60,9 @@ def test_what_joins_and_leaves_a_pattern_and_what_has_another_width() -> None:
     topics = ["orders-a", "orders-b", "orders-late", "orders-new"]
     running = SetRun("r", "d", RunState.RUNNING, "u", joined=("orders-late",))
     assert patterns(running) == [{**whole, "topics": topics, "leaves": ["orders-gone"]}]
+    gone = ["orders-a", "orders-late"]
+    left = {**whole, "topics": ["orders-b", "orders-new"], "leaves": ["orders-a", "orders-gone", "orders-late"]}
+    assert patterns(running, deleted=gone) == [left]
 
 
 def test_nothing_joins_a_job_that_never_ran() -> None:
