@@ -173,7 +173,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     # ---------------------------------------------------------------------------------------------------- spark
     ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),
     ("spark.remote", "text", "", NEXT_RUN, JOB, "A Spark Connect server, instead of a master."),
-    ("spark.in-flight", "positive", 4, DYNAMIC, JOB, "How many batches of one task run in Spark at the same time."),
+    ("spark.in-flight", "positive", 4, DYNAMIC, JOB, "How many batches of one task run in Spark at a time, or wait for a sink."),
     ("spark.batch-timeout", "duration", "1h", NEXT_RUN, JOB, "How long Spark may take for one batch before its jobs are cancelled."),
     ("spark.batch-memory", "size", "256MiB", NEXT_RUN, WORKER, "Memory of a worker for batches and results at Spark; others go to files."),
     ("spark.spool", "text", "", NEXT_RUN, WORKER, "A directory for batches beyond spark.batch-memory, which all executors reach."),

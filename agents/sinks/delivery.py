@@ -6,6 +6,8 @@
 What it promises:
 
 - Nothing runs on the event loop's thread. One batch of a task and stage is written at a time, in order.
+- Each stage has its own threads: one whose target hangs takes none from the others. A call that is cancelled, and does not return, takes
+  none from its own.
 - Rows that the target refuses are found by halving, in transactions that are rolled back. The batch is then committed once, without them,
   and which they were stands in the note that is committed with it: an owner that did not hear of the commit leaves out the same rows.
 - A sink that has only promised to write (a coroutine, a generator) has failed (`own`).
@@ -15,12 +17,13 @@ What it promises:
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ...core.batching.batch_progress import AtSpark
+from ...core.batching.batch_progress import AT_WORK, QUEUED, AtSpark, SparkAttempt
 from ...core.batching.batches import BatchInfo, BatchOutcome, Contents, Inline, SinkStage
 from ...core.batching.origins import bounds
 from ...core.batching.publishing import SparkWrite, Undone
@@ -30,8 +33,12 @@ from ..logger import Logger
 from .own import returned
 from .sink import RowsRefused, Sink
 
+if TYPE_CHECKING:
+    from ...spark_bridge.base.threads import Threads
+
 log = Logger("headgate.sinks")
 THREADS = 8
+"""How many batches of one stage a worker writes at a time."""
 CLOSE_S = 10.0
 """How long sinks may take to close when the worker ends."""
 
@@ -51,7 +58,11 @@ class Delivery:
 
         self._job = job
         self._columns = columns
-        self._threads = Threads(THREADS, "sinks")
+        self._made = lambda: Threads(THREADS, "sinks")
+        self._threads: dict[str, Threads] = {}
+        """By stage, and of files also by the path where they are published."""
+        self._under_way: dict[str, _Attempt] = {}
+        """By the id of the batch."""
         self._open: dict[tuple[str, str], tuple[SinkOwner, Sink]] = {}
         """The open sink of each task and stage that is not at work."""
 
@@ -90,33 +101,61 @@ class Delivery:
     async def run(self, batch: BatchInfo, contents: Contents, stages: Sequence[SinkStage]) -> list[BatchOutcome]:
         """Write the batch with each of its stages."""
         assert isinstance(contents, Inline), "batches by reference are Spark's"
-        table = await self._threads.call(self._whole, contents)
         outcomes: list[BatchOutcome] = []
-        for stage in stages:
-            try:
-                outcomes.append(await self._written(batch, table, contents, stage))
-            except HeadgateError as error:
-                error.stage = stage.name  # type: ignore[attr-defined]
-                raise
+        attempt = self._under_way[batch.id] = _Attempt(stages[0].name)
+        try:
+            table = await self._called(attempt, self._whole, contents)
+            for stage in stages:
+                attempt.stage = stage.name
+                try:
+                    outcomes.append(await self._written(batch, table, contents, stage, attempt))
+                except HeadgateError as error:
+                    error.stage = stage.name  # type: ignore[attr-defined]
+                    raise
+        finally:
+            if self._under_way.get(batch.id) is attempt:
+                del self._under_way[batch.id]
         return outcomes
+
+    async def _called(self, attempt: _Attempt, fn: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a call in a thread of the stage, and note when it begins."""
+        threads = self._of(attempt.stage)
+        future = threads.call(attempt.begins, fn, *arguments)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if attempt.doing == AT_WORK:
+                threads.give_up(future)
+            raise
+        finally:
+            attempt.doing = QUEUED
+
+    def _of(self, place: str) -> Threads:
+        if place not in self._threads:
+            self._threads[place] = self._made()
+        return self._threads[place]
 
     def _whole(self, contents: Inline) -> Any:
         return self._columns.together([self._columns.decode(block) for block in contents.blocks])
 
-    async def _written(self, batch: BatchInfo, table: Any, contents: Inline, stage: SinkStage) -> BatchOutcome:
+    async def _written(
+        self, batch: BatchInfo, table: Any, contents: Inline, stage: SinkStage, attempt: _Attempt
+    ) -> BatchOutcome:
         owner = stage.owner
         assert owner is not None, "the task has said who it is"
         owner = replace(owner, uuid=self._job or owner.uuid)
         if stage.write is not None:
             from .files import staged
 
-            return BatchOutcome([], 0, attempt=await self._threads.call(staged, stage.write, table, batch, stage.name))
-        came_from = () if stage.transactional else await self._threads.call(contents.came_from)
+            return BatchOutcome(
+                [], 0, attempt=await self._called(attempt, staged, stage.write, table, batch, stage.name)
+            )
+        came_from = () if stage.transactional else await self._called(attempt, contents.came_from)
         offsets = bounds(came_from)
         known = SinkBatch(f"{owner.series}/{batch.turn}", batch.turn, batch.rows, batch.closed_by, offsets)
-        call = _Call(owner, stage.make, known)
+        call = _Call(owner, stage.make, known, attempt)
         try:
-            note = await self._threads.call(self._once, call, table, "")
+            note = await self._called(attempt, self._once, call, table, "")
         except RowsRefused as error:
             if not (stage.keeps_going and stage.transactional):
                 raise
@@ -128,12 +167,12 @@ class Delivery:
         from ...spark_bridge.data.poison import good_rows, without_poison
 
         async def attempt(rows: Any) -> Any:
-            return await self._threads.call(self._once, call, rows, None)
+            return await self._called(call.attempt, self._once, call, rows, None)
 
         _, bad = await without_poison(attempt, table, error)
         note = note_of(sorted((place, one.what) for place, one in bad))
         good = good_rows(table, bad)
-        return await self._threads.call(self._once, call, table.slice(0, 0) if good is None else good, note)
+        return await self._called(call.attempt, self._once, call, table.slice(0, 0) if good is None else good, note)
 
     def _once(self, call: _Call, rows: Any, note: str | None) -> str:
         """Write rows in one transaction, and commit it with this note; None: only try. Returns the note that the target has."""
@@ -176,14 +215,14 @@ class Delivery:
     # -------------------------------------------------------------------------------------------------------------- the rest
 
     def seen(self) -> AtSpark:
-        """Nothing is known of Spark."""
-        return AtSpark()
+        """The batches that sinks write now, or that wait for a thread. Nothing is known of Spark."""
+        return AtSpark(attempts={name: one.seen() for name, one in self._under_way.items()})
 
     async def publish(self, write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
         """Publish the files of the attempt that counts."""
         from .files import published
 
-        forgotten, deleted = await self._threads.call(published, write, number, attempt, undone)
+        forgotten, deleted = await self._of(write.path).call(published, write, number, attempt, undone)
         if forgotten or deleted:
             log.info("old batches are forgotten", path=write.path, batches=forgotten, files_deleted_of=deleted)
 
@@ -192,18 +231,39 @@ class Delivery:
 
     async def close(self) -> None:
         """Close what is open."""
-        sinks, self._open = [sink for _, sink in self._open.values()], {}
+        sinks, self._open = [(stage, sink) for (_, stage), (_, sink) in self._open.items()], {}
         if sinks:
-            await asyncio.wait([self._threads.call(_close, sink) for sink in sinks], timeout=CLOSE_S)
-        self._threads.close()
+            await asyncio.wait([self._of(stage).call(_close, sink) for stage, sink in sinks], timeout=CLOSE_S)
+        for threads in self._threads.values():
+            threads.close()
 
 
 class _Call:
     """What one attempt is about."""
 
-    def __init__(self, owner: SinkOwner, make: Callable[[], Sink], batch: SinkBatch) -> None:
-        self.owner, self.make, self.batch = owner, make, batch
+    def __init__(self, owner: SinkOwner, make: Callable[[], Sink], batch: SinkBatch, attempt: _Attempt) -> None:
+        self.owner, self.make, self.batch, self.attempt = owner, make, batch, attempt
         self.at = owner.task, owner.stage
+
+
+class _Attempt:
+    """What a batch is doing that was given to a sink: it waits for a thread, or it is written since then."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage, self.doing, self.since_ms = stage, QUEUED, _now_ms()
+
+    def begins(self, fn: Callable[..., Any], *arguments: Any) -> Any:
+        """Called in the thread."""
+        self.doing, self.since_ms = AT_WORK, _now_ms()
+        return fn(*arguments)
+
+    def seen(self) -> SparkAttempt:
+        """It for people."""
+        return SparkAttempt(self.stage, doing=self.doing, since_ms=self.since_ms)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _close(sink: Sink) -> None:

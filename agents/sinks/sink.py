@@ -55,7 +55,9 @@ class RowsRefused(RowError):
 
 
 class TargetDown(EnvironmentFault):
-    """The target does not answer, or cannot write now. The batch is not to blame, and is tried again."""
+    """The target does not answer, or cannot write now. The batch is not to blame, and is tried again for as long as it takes."""
+
+    away = True
 
 
 class TargetRefuses(HeadgateError):

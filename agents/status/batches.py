@@ -16,6 +16,7 @@ from ...core.batching.batch_progress import (
     SparkState,
     StepBatches,
     Tally,
+    held_by,
 )
 from ...core.orders import TaskState
 from ...core.secrets import masked
@@ -98,9 +99,26 @@ def load_documents(loads: Iterable[BatchLoad], now_ms: int) -> list[dict[str, An
             "rows_done": one.rows_done,
             "retried": one.retried,
             "poisoned": one.poisoned,
+            "to_sink": one.to_sink > 0,
+            "held": one.held,
+            "told": _held(one, now_ms),
         }
         for one in loads
     ]
+
+
+def _held(one: BatchLoad, now_ms: int) -> str:
+    """What holds up the streams that lead to a step; empty if nothing does."""
+    if not one.held:
+        return ""
+    return held_by(
+        one.step,
+        tasks=one.held,
+        batches=one.closed + one.running + one.returned,
+        to_sink=one.to_sink > 0,
+        oldest_s=_between(one.oldest_ms, now_ms),
+        failing=one.failing,
+    )
 
 
 def _tally(one: Tally) -> dict[str, Any]:

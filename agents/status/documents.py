@@ -240,7 +240,7 @@ def why_of(actor: TaskActor) -> str:
     if not why and letter is not None and letter.for_s >= LONG_S:
         return f"working on {letter.what} for {letter.for_s:.0f} s"
     if not why and actor.machine.phase in WORKING and actor.reading.intake is not None:
-        why = actor.reading.intake.chooser.why
+        why = actor.reading.intake.chooser.why or actor.reading.intake.held_why()
     return masked(str(why))
 
 

@@ -99,9 +99,10 @@ def batch_line(one: Mapping[str, Any]) -> str:
     >>> batch_line({"step": "daily", "closed": 2, "running": 1, "returned": 0, "failing": 1})
     'daily: 3 batches are not done: 1 at Spark, 2 wait for Spark, the last attempt of 1 failed'
     """
+    whom = "its sink" if one.get("to_sink") else "Spark"
     parts = [
-        (one["running"], "at Spark"),
-        (one["closed"], "waits for Spark" if one["closed"] == 1 else "wait for Spark"),
+        (one["running"], f"at {whom}"),
+        (one["closed"], f"waits for {whom}" if one["closed"] == 1 else f"wait for {whom}"),
         (one["returned"], "with a result"),
     ]
     said = [f"{count} {what}" for count, what in parts if count]

@@ -12,6 +12,7 @@ from typing import Any
 from ...core.orders import TaskState
 from ..worker.load.work_load import StepErrors, StepRate, StreamLag, WaitRate
 
+BATCHES = "headgate batches {} shows why"
 BUSY = 0.7
 """A main loop that has work for such a share of the time, with a processor or without, is what bounds a worker."""
 
@@ -79,6 +80,11 @@ def top(status: dict[str, Any]) -> dict[str, Any]:
         "streams": sorted(streams, key=lambda one: (-one["lag"], one["stream"])),
         "waits": status["waits"],
         "errors": status["errors"],
+        "held": [
+            {"step": one["step"], "tasks": one["held"], "told": one["told"]}
+            for one in sorted(status["batches"], key=lambda one: (-one["held"], one["step"]))
+            if one["held"]
+        ],
         "workers": [
             {"worker": one["processor"], **{name: one[name] for name in ("alive", "ready", "loop", "starved")}}
             for one in sorted(status["workers"], key=lambda one: (-_wants(one), one["processor"]))
@@ -90,7 +96,7 @@ def top(status: dict[str, Any]) -> dict[str, Any]:
 def verdict(found: dict[str, Any]) -> str:
     """What to look at first, in one sentence.
 
-    >>> idle = {"failed": [], "steps": [], "waits": [], "workers": [], "lag": 0}
+    >>> idle = {"job": "sales", "failed": [], "steps": [], "waits": [], "held": [], "workers": [], "lag": 0}
     >>> verdict(idle)
     'no worker runs'
     >>> calm = {**idle, "workers": [{"alive": True, "loop": 0.04, "starved": 0.01}]}
@@ -101,6 +107,8 @@ def verdict(found: dict[str, Any]) -> str:
     "step 'score' is what is slow: 83 % of the work, 90 rows/s; the busiest worker is at 97 % of a processor"
     >>> verdict({**calm, "steps": [{**step, "busy": 0.03}], "waits": [{"reason": "paused", "a_minute": 9}], "lag": 7})
     'tasks wait: paused'
+    >>> verdict({**calm, "held": [{"step": "to-sql", "tasks": 1, "told": "1 task takes no more records: 5 batches wait"}], "lag": 7})
+    '1 task takes no more records: 5 batches wait: headgate batches sales shows why'
     """
     alive = [one for one in found["workers"] if one["alive"]]
     if found["failed"]:
@@ -122,6 +130,8 @@ def verdict(found: dict[str, Any]) -> str:
         return f"step '{first['step']}' is what is slow: {work}; the busiest worker is {at}"
     if _wants(busiest) >= BUSY:
         return f"the main loop is {at}{';' if full else ','} not in steps: commits, fetches, many tasks"
+    if found["held"]:
+        return f"{found['held'][0]['told']}: {BATCHES.format(found['job'])}"
     if found["lag"] and found["waits"]:
         return f"tasks wait: {found['waits'][0]['reason']}"
     return (

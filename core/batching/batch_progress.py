@@ -281,6 +281,38 @@ class StepBatches:
     done: tuple[BatchDone, ...] = ()
     """The last ones, the newest first."""
     tally: Tally = field(default_factory=Tally)
+    to_sink: bool = False
+    """A sink gets the batches, and not Spark."""
+    held: bool = False
+    """So many wait that the task takes no more chunks of the streams that lead to this step."""
+
+
+def waits_for_sink(number: int, turn: int, *, durable: int, attempt: SparkAttempt | None, first: int) -> str:
+    """What a closed batch waits for that goes to a sink, which gets one batch of a task after the other. `first`: the number of the batch
+    that comes first.
+
+    >>> waits_for_sink(7, 6, durable=7, attempt=None, first=5), waits_for_sink(5, 4, durable=7, attempt=SparkAttempt("s"), first=5)
+    ('waits for batch 5, which goes to the sink before it', 'waits for a thread to its sink')
+    """
+    if turn >= durable:
+        return "waits for the commit of its closing"
+    if number != first and attempt is None:
+        return f"waits for batch {first}, which goes to the sink before it"
+    return "waits for a thread to its sink"
+
+
+def held_by(step: str, *, tasks: int, batches: int, to_sink: bool, oldest_s: float | None, failing: int) -> str:
+    """What holds up the streams that lead to a batch step, in words.
+
+    `tasks`: how many take no more; `batches`: how many are closed and not done; `failing`: the last attempt of how many has failed.
+
+    >>> held_by("orders", tasks=2, batches=10, to_sink=True, oldest_s=41.7, failing=1)
+    "2 tasks take no more records: 10 batches of 'orders' wait for its sink, the oldest for 42 s; the last attempt of 1 failed"
+    """
+    who = f"{tasks} task takes" if tasks == 1 else f"{tasks} tasks take"
+    since = "" if oldest_s is None else f", the oldest for {oldest_s:.0f} s"
+    failed = f"; the last attempt of {failing} failed" if failing else ""
+    return f"{who} no more records: {batches} batches of '{step}' wait for {'its sink' if to_sink else 'Spark'}{since}{failed}"
 
 
 def waits_for(

@@ -258,7 +258,7 @@ def test_a_job_without_batches_says_so(hg: Headgate) -> None:
     found = hg.json("batches", "batches", hg.job)
     assert (found["steps"], found["batches"], found["spark"], found["unseen"]) == ([], [], [], [])
     hg.run("batches", hg.job)
-    assert "has no .batch() and no .spark(): there are no batches" in hg.said
+    assert "has no .batch(), no .spark() and no sink: there are no batches" in hg.said
     hg.run("batches", hg.job, "--task", "Partition 99", code=4)
 
 

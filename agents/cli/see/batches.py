@@ -174,7 +174,7 @@ def remark(found: Mapping[str, Any], job: str) -> str:
     """Why nothing is shown, and what to do.
 
     >>> remark({"steps": [], "unseen": [], "run": "running"}, "sales")
-    'sales has no .batch() and no .spark(): there are no batches'
+    'sales has no .batch(), no .spark() and no sink: there are no batches'
     """
     if found["steps"]:
         return ""
@@ -184,7 +184,7 @@ def remark(found: Mapping[str, Any], job: str) -> str:
         return f"Only workers know about batches, and none was reached: headgate status {job} says why"
     if found["run"] is None:
         return f"{job} has not begun: no worker has started its first run"
-    return f"{job} has no .batch() and no .spark(): there are no batches"
+    return f"{job} has no .batch(), no .spark() and no sink: there are no batches"
 
 
 def spark(one: Mapping[str, Any]) -> str:

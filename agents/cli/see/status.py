@@ -23,6 +23,7 @@ from ....core.settings import offer
 from ...process.reading import Hearing, following, heard, pauses, shown
 from ...status.draining import progress_lines
 from ...status.of_job import SILENT, of_job
+from ...status.slow import BATCHES
 from ..options import Target, about_job, run_async
 from ..output import age, megabytes, output_option, show_fields, show_json, show_table, show_text
 from ..pages import page, refusal, token_option
@@ -154,6 +155,7 @@ def show(found: dict[str, Any]) -> None:
         fields += [("failed", f"{one['task']}: {one['why']}") for one in drain["failed"]]
         fields += [("waits", line) for line in progress_lines(drain, found["tasks"], found["batches"])]
         fields += [("to do", drain["todo"])] if drain["todo"] else []
+    fields += [("waits", f"{one['told']}: {BATCHES.format(found['job'])}") for one in found["batches"] if one["told"]]
     if run is not None and run["why"]:
         fields.append(("why", run["why"]))
     if run is not None and (helps := goes_on(run["state"], shown(JobName.parse(found["job"])), run["why"])):

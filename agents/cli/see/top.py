@@ -102,6 +102,7 @@ def lines_of(found: dict[str, Any], wide: int) -> Iterator[str]:
     """The screen for people, in lines of at most so many characters; columns that do not fit are cut on the right.
 
     >>> empty = {"failed": [], "steps": [], "streams": [], "waits": [], "errors": [], "workers": []}
+    >>> empty = {"failed": [], "steps": [], "streams": [], "waits": [], "held": [], "workers": []}
     >>> print(*lines_of({"job": "sales/1", "run": None, "lag": None, "verdict": "no worker runs", **empty}, 40), sep="\\n")
     sales/1  no run yet  lag unknown
     no worker runs
@@ -135,6 +136,9 @@ def lines_of(found: dict[str, Any], wide: int) -> Iterator[str]:
     yield from _table(["WAITS FOR", "A MINUTE"], ([w["reason"], w["a_minute"]] for w in found["waits"]), wide)
     errors = ([one["step"], one["error"], one["times"], one["a_minute"]] for one in found["errors"])
     yield from _table(["FAILS", "WITH", "TIMES", "A MINUTE"], errors, wide)
+    for one in found["held"]:
+        yield ""
+        yield from _wrapped(f"HELD UP {one['told']}", wide)
     yield from _table(
         ["WORKER", "STATE", "LOOP", "STARVED"],
         (

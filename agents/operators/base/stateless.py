@@ -293,6 +293,11 @@ class Operator(LetterPart):
         """Whether no more chunks of the streams that lead here should be taken for now."""
         return False
 
+    @property
+    def full_why(self) -> str:
+        """Why it is full, if it is."""
+        return ""
+
     def sealed(self) -> None:
         """Everything complete joins the transaction that closes."""
 

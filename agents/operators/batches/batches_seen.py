@@ -31,6 +31,7 @@ from ....core.batching.batch_progress import (
     collects,
     returned_for,
     waits_for,
+    waits_for_sink,
 )
 from ....core.batching.batches import BatchOutcome, Book, Closed, Limits, Open
 from ....core.batching.ranges import Range
@@ -60,6 +61,8 @@ class _Tracked:
     repeated: int = 0
     """How many attempts the bridge has repeated, because a process of Spark died."""
     retry_ms: int | None = None
+    again_ms: int | None = None
+    """When it is tried again, as its target is away."""
     results: int = 0
     poisoned: int = 0
     read: int | None = None
@@ -95,6 +98,8 @@ class Circumstances:
     spark: AtSpark
     ranges: Callable[[int], Sequence[Range]] | None = None
     """The offsets of a batch by its number; None if its rows are here."""
+    held: bool = False
+    """So many wait that no more chunks are taken."""
 
     def offsets(self, number: int) -> tuple[Range, ...]:
         """The offsets of a batch by reference."""
@@ -111,11 +116,13 @@ class BatchesSeen:
         book: Book,
         now_ms: Callable[[], int],
         retries: Mapping[str, Retried],
-        who: str = "Spark",
+        *,
+        to_sink: bool = False,
     ) -> None:
-        """`book`: as it was restored. `retries`: what the bridge has repeated before this (`AtSpark.retries`). `who`: what runs the
-        batches, for the log."""
-        self._who = who
+        """`book`: as it was restored. `retries`: what the bridge has repeated before this (`AtSpark.retries`). `to_sink`: a sink gets the
+        batches, and not Spark."""
+        self._to_sink = to_sink
+        self._who = "its sink" if to_sink else "Spark"
         self.task = task
         self.step = step
         self.tally = Tally()
@@ -153,10 +160,11 @@ class BatchesSeen:
         tracked.read = sum(one.rows for one in outcomes[0].read) if outcomes and outcomes[0].read else None
         self._log.debug("a batch has its result", batch=self._id(number), rows=tracked.results)
 
-    def failed(self, number: int, error: BaseException) -> None:
-        """An attempt has failed or was cancelled."""
+    def failed(self, number: int, error: BaseException, again_ms: int | None = None) -> None:
+        """An attempt has failed or was cancelled. `again_ms`: its target is away, and when the next attempt begins."""
         tracked = self._track(number)
         self._came_back(tracked)
+        tracked.again_ms = again_ms
         tracked.repeats(getattr(error, "retried", NEVER_RETRIED))
         tracked.failed = tracked.error = (str(error) or type(error).__name__)[:MOST_ERROR]
         tracked.stage = getattr(error, "stage", "")
@@ -273,6 +281,8 @@ class BatchesSeen:
             (*(self._closed(one, now) for one in self._book.closed), *(self._open(one, now) for one in self._opened())),
             tuple(self._done),
             replace(self.tally, retried=retried, retry_ms=retry_ms),
+            self._to_sink,
+            now.held,
         )
 
     def _opened(self) -> list[Open]:
@@ -321,18 +331,26 @@ class BatchesSeen:
         self, one: Closed, tracked: _Tracked, attempt: SparkAttempt | None, now: Circumstances
     ) -> tuple[str, int | None, str]:
         """The state of a closed batch, since when it is in it, and what it waits for."""
+        if tracked.again_ms is not None and not tracked.under_way:
+            seconds = max(0, tracked.again_ms - now.ms) / 1000
+            state = RETURNED if one.whole else CLOSED
+            return state, tracked.returned_ms, f"{self._who} is away; it is tried again in {seconds:.0f} s"
         if one.whole or (tracked.returned_ms is not None and not tracked.error):
             to = [path for path, _ in one.named.values()]
             first = self._book.closed[0].number
             why = returned_for(one.number, first, one.sent, one.stored, whole=one.whole, written_to=to)
             return RETURNED, tracked.returned_ms, why
         if attempt is not None and attempt.doing in (AT_WORK, ISOLATING):
-            why = "looks for the rows that make Spark fail" if attempt.doing == ISOLATING else ""
+            why = f"looks for the rows that make {self._who} fail" if attempt.doing == ISOLATING else ""
             return RUNNING, attempt.since_ms, why
         if tracked.error and not tracked.under_way:
             return CLOSED, tracked.returned_ms, "its last attempt failed, and it runs again when its task does"
         begun = sum(1 for other in self._by_number.values() if other.under_way)
         given = attempt or (SparkAttempt("") if tracked.under_way else None)
+        if self._to_sink:
+            first = self._book.closed[0].number
+            why = waits_for_sink(one.number, one.turn, durable=now.durable, attempt=given, first=first)
+            return CLOSED, tracked.begun_ms or tracked.closed_ms, why
         why = waits_for(
             one.turn,
             durable=now.durable,

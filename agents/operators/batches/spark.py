@@ -94,7 +94,7 @@ class BatchOp(Operator):
             self.rows.kept,
             env.now_ms,
             self._at_spark().retries,
-            "its sink" if step.for_sink else "Spark",
+            to_sink=step.for_sink,
         )
         self.reference = None if step.reference is None else Referenced(self.rows, self)
         self.results = Results(self.rows, self, self._sources, self.seen, self.reference)
@@ -269,7 +269,21 @@ class BatchOp(Operator):
     @property
     def full(self) -> bool:
         """Whether no more chunks should be taken: so many batches wait, or so many rows wait for a commit."""
-        return self.rows.kept.full(self._env.spark_in_flight) or self.rows.blocks.gathered >= 2 * ENOUGH_BYTES
+        return self._many_wait or self.rows.blocks.gathered >= 2 * ENOUGH_BYTES
+
+    @property
+    def _many_wait(self) -> bool:
+        """Whether so many closed batches wait that no more rows should be taken."""
+        return self.rows.kept.full(self._env.spark_in_flight)
+
+    @property
+    def full_why(self) -> str:
+        if self._many_wait:
+            count = len(self.rows.kept.closed)
+            return (
+                f"{count} batches of '{self.step.name}' wait for {'its sink' if self.batch_step.for_sink else 'Spark'}"
+            )
+        return f"rows of '{self.step.name}' wait for a commit"
 
     # --------------------------------------------------------------------------------------------------------------- closing
 
@@ -373,8 +387,11 @@ class BatchOp(Operator):
         """When a result is available, the open batch reaches its maximum age, or the clock closes a window."""
         first, book = self.rows.kept.first(), self.rows.kept
         wanted: list[tuple[int, str]] = []
-        if first is not None and first.turn < self._durable and self.results.ready(first):
-            wanted.append((self.env.now_ms(), RUN))
+        if first is not None and first.turn < self._durable:
+            if (again_ms := self.results.again_ms(first)) is not None:
+                wanted.append((again_ms, RUN))
+            elif self.results.ready(first):
+                wanted.append((self.env.now_ms(), RUN))
         if (old := book.due_ms(self.limits)) is not None:
             wanted.append((old, AGE))
         if self.by_clock and (end := book.first_end()) is not None:
@@ -407,6 +424,9 @@ class BatchOp(Operator):
             return False
         if self.results.waits(first):
             return False
+        if self.results.again_ms(first) is not None:
+            self.results.begin_again([one for one in self.rows.kept.closed if one.turn < self._durable])
+            return False
         self._start()
         return await self.results.take(first)
 
@@ -427,7 +447,13 @@ class BatchOp(Operator):
     def batches(self) -> StepBatches:
         ranges = None if self.reference is None else self.reference.shown
         now = Circumstances(
-            self.env.now_ms(), self._durable, self._env.spark_in_flight, self.limits, self._at_spark(), ranges
+            self.env.now_ms(),
+            self._durable,
+            self._env.spark_in_flight,
+            self.limits,
+            self._at_spark(),
+            ranges,
+            self._many_wait,
         )
         return self.seen.look(now)
 

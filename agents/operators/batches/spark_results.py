@@ -33,7 +33,7 @@ from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
 from .referenced import Referenced, latest_key, range_key
-from .spark_runs import Runs
+from .spark_runs import Pauses, Runs
 from .written import Publishing
 
 STEP_BLOCKS = 4
@@ -85,7 +85,8 @@ class Results:
         self.env: Any = operator.env
         self._sources = sources
         self._seen = seen
-        self.written = Publishing(rows, self.env, lambda: self._bridge)
+        self._pauses = Pauses(self.env.now_ms)
+        self.written = Publishing(rows, self.env, lambda: self._bridge, self._pauses, self._publishing_failed)
         self._runs: Runs | None = None
         self._stages: list[BatchStage] = []
         self._taken: tuple[int, list[BatchOutcome]] | None = None
@@ -129,6 +130,8 @@ class Results:
                 lambda: env.spark_timeout_s,
                 self._seen,
                 "the target" if self._for_sink else "Spark",
+                self._outlasts,
+                self._pauses,
             )
         return self._runs
 
@@ -143,6 +146,28 @@ class Results:
     def start(self, closed: Sequence[Closed]) -> None:
         """Begin batches at Spark, as many as may be there."""
         self.runs.start(closed, self.in_flight)
+
+    def _outlasts(self, error: BaseException) -> bool:
+        """Whether this says that the target is away, and the task waits for it."""
+        return bool(getattr(error, "away", False)) and self.env.outlasts
+
+    def _publishing_failed(self, number: int, error: BaseException) -> bool:
+        """Files were not published. Whether that is tried again."""
+        again_ms = self._pauses.begin(number) if self._outlasts(error) else None
+        self._seen.failed(number, error, again_ms)
+        return again_ms is not None
+
+    def again_ms(self, first: Closed) -> int | None:
+        """When the first batch is begun again whose target was away; None if it was not, or if it is under way."""
+        under_way = self.written.under_way(first) if first.whole else self.runs.has(first.number)
+        return None if under_way else self._pauses.end_ms(first.number)
+
+    def begin_again(self, closed: Sequence[Closed]) -> None:
+        """Begin what its pause is over for."""
+        if closed[0].whole:
+            self.written.start(closed[0])
+        else:
+            self.start(closed)
 
     def ready(self, first: Closed) -> bool:
         """Whether there is something to be done with the first batch now."""
@@ -161,6 +186,7 @@ class Results:
 
     def keep(self, closed: Sequence[Closed]) -> None:
         """Forget the runs of all other batches."""
+        self._pauses.keep(one.number for one in closed)
         if self._runs is not None:
             self._runs.keep(one.number for one in closed if not one.whole)
 
@@ -184,7 +210,6 @@ class Results:
         if first.whole:
             return self._send(first)
         if self._taken is None or self._taken[0] != first.number:
-            self.runs.start([first], self.env.spark_in_flight + 1)
             outcomes = await self._result(first)
             if self.reference is not None:
                 try:
@@ -221,13 +246,17 @@ class Results:
                 raise UserCodeError(child.step, cause) from cause
 
     async def _result(self, first: Closed) -> list[BatchOutcome]:
-        try:
-            return await self.runs.result(first.number)
-        except RangeGone as cause:
-            shown = cause if self.reference is None else self.reference.lost(first, cause)
-            raise self._blamed(cause, shown) from cause
-        except Exception as cause:
-            raise self._blamed(cause) from cause
+        while True:
+            await self._pauses.over(first.number)
+            self.runs.start([first], self.env.spark_in_flight + 1)
+            try:
+                return await self.runs.result(first.number)
+            except RangeGone as cause:
+                shown = cause if self.reference is None else self.reference.lost(first, cause)
+                raise self._blamed(cause, shown) from cause
+            except Exception as cause:
+                if not self._outlasts(cause):
+                    raise self._blamed(cause) from cause
 
     def _blamed(self, cause: Exception, shown: Exception | None = None) -> UserCodeError:
         """The error of the stage that failed; users are told `told`."""
@@ -272,10 +301,15 @@ class Results:
         self.env.wants_commit = True
 
     async def _publish(self, first: Closed) -> None:
-        try:
-            published = await self.written.publish(first)
-        except Exception as cause:
-            raise self._blamed(cause) from cause
+        while True:
+            await self._pauses.over(first.number)
+            try:
+                published = await self.written.publish(first)
+            except Exception as cause:
+                if not self._outlasts(cause):
+                    raise self._blamed(cause) from cause
+            else:
+                break
         if published:
             self._forget(first)
 

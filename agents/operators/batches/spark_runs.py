@@ -2,7 +2,8 @@
 
 What it promises: a batch is begun once, until it is forgotten or has failed. Nothing here blocks the event loop. An attempt that takes
 longer than `spark.batch-timeout` is cancelled and has failed. `stop` cancels the running batches, and returns when their jobs are
-cancelled or after a bounded time.
+cancelled or after a bounded time. A batch whose target is away is begun again after a pause, for as long as it takes, and keeps its place:
+those behind it are not begun meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,46 @@ from .batches_seen import BatchesSeen
 
 STOP_S = 30.0
 HOUR_S = 3600.0
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 30_000
+"""The pause before the second attempt at a target that is away, doubled with each of them up to the longest."""
+
+
+class Pauses:
+    """The work, by number, whose target is away, and when it is begun again."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._pauses: dict[int, tuple[int, int]] = {}
+        """The last pause, and its end."""
+
+    def begin(self, number: int) -> int:
+        """Its target is away. Returns when it is begun again."""
+        last_ms, _ = self._pauses.get(number, (0, 0))
+        pause_ms = min(max(FIRST_PAUSE_MS, 2 * last_ms), LONGEST_PAUSE_MS)
+        self._pauses[number] = pause_ms, self._now_ms() + pause_ms
+        return self._pauses[number][1]
+
+    def end_ms(self, number: int) -> int | None:
+        """When it is begun again; None if its target was not away."""
+        return self._pauses[number][1] if number in self._pauses else None
+
+    def lasts(self, number: int) -> bool:
+        """Whether it is not to be begun yet."""
+        return number in self._pauses and self._now_ms() < self._pauses[number][1]
+
+    async def over(self, number: int) -> None:
+        """Wait until it is to be begun again."""
+        if self.lasts(number):
+            await asyncio.sleep((self._pauses[number][1] - self._now_ms()) / 1000)
+            self._pauses[number] = self._pauses[number][0], self._now_ms()
+
+    def forget(self, number: int) -> None:
+        """Its target is back."""
+        self._pauses.pop(number, None)
+
+    def keep(self, numbers: Iterable[int]) -> None:
+        """Forget all others."""
+        self._pauses = {number: self._pauses[number] for number in numbers if number in self._pauses}
 
 
 class Runs:
@@ -32,9 +73,12 @@ class Runs:
         timeout_s: Callable[[], float] = lambda: HOUR_S,
         seen: BatchesSeen | None = None,
         who: str = "Spark",
+        outlasts: Callable[[BaseException], bool] = lambda _: False,
+        pauses: Pauses | None = None,
     ) -> None:
         """`name` gets a batch and the number of its attempt. `timeout_s`: how long an attempt may take; called when it begins.
-        `seen` is told of each attempt. `who`: who runs the batches, for messages."""
+        `seen` is told of each attempt. `who`: who runs the batches, for messages. `outlasts`: whether an error says that the target is
+        away, which is waited for."""
         self.bridge = bridge
         self._seen = seen
         self._who = who
@@ -43,16 +87,21 @@ class Runs:
         self._contents = contents
         self._poke = poke
         self._timeout_s = timeout_s
+        self._outlasts = outlasts
+        self._pauses = pauses or Pauses(lambda: 0)
         self._running: dict[int, asyncio.Task[list[BatchOutcome]]] = {}
         self._attempts: dict[int, int] = {}
         """How often each batch was begun."""
 
     def start(self, closed: Iterable[Closed], most: int) -> None:
-        """Begin batches that have not begun, while fewer than `most` run."""
+        """Begin batches that have not begun, while fewer than `most` run or wait for their target."""
+        pausing = 0
         for one in closed:
-            if len(self._running) >= most:
+            if len(self._running) + pausing >= most:
                 return
-            if one.number not in self._running and not one.whole:
+            if one.number not in self._running and self._pauses.lasts(one.number):
+                pausing += 1
+            elif one.number not in self._running and not one.whole:
                 self._attempts[one.number] = attempt = self._attempts.get(one.number, 0) + 1
                 info = self._name(one, attempt)
                 work = self.bridge.run(info, self._contents(one), self.stages)
@@ -81,10 +130,16 @@ class Runs:
     def _came_back(self, number: int, task: asyncio.Task[list[BatchOutcome]]) -> None:
         if not task.cancelled():
             error = task.exception()  # marks it as retrieved, because no one may ask for the result any more
+            again_ms = None
+            if error is None:
+                self._pauses.forget(number)
+            elif self._running.get(number) is task and self._outlasts(error):
+                del self._running[number]
+                again_ms = self._pauses.begin(number)
             if self._seen is not None and error is None:
                 self._seen.returned(number, task.result())
             elif self._seen is not None and error is not None:
-                self._seen.failed(number, error)
+                self._seen.failed(number, error, again_ms)
             self._poke()
 
     def has(self, number: int) -> bool:
@@ -97,7 +152,7 @@ class Runs:
         return run is not None and run.done()
 
     async def result(self, number: int) -> list[BatchOutcome]:
-        """Wait for the result of a batch. A failure is raised and forgotten, so that the batch can be begun again."""
+        """Wait for the result of a batch that was begun. A failure is raised and forgotten, so that the batch can be begun again."""
         run = self._running[number]
         await asyncio.wait([run])
         if run.cancelled():
@@ -105,7 +160,8 @@ class Runs:
         try:
             return run.result()
         except Exception:
-            self._running.pop(number, None)
+            if self._running.get(number) is run:
+                del self._running[number]
             raise
 
     def keep(self, numbers: Iterable[int]) -> None:

@@ -16,6 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ....core.batching.batches import BatchOutcome, BatchStage, Bridge, Closed, SinkStage
@@ -25,6 +26,7 @@ from ...job.steps.batches import WriteStep
 from ...records.columns.records import Records
 from ..base.stateless import Operator
 from .batch_rows import BatchRows
+from .spark_runs import Pauses
 
 
 class WriteOp(Operator):
@@ -38,7 +40,17 @@ class WriteOp(Operator):
 class Publishing:
     """The published batch of one batch step: at most one at a time, because batches are done in their order."""
 
-    def __init__(self, rows: BatchRows, env: Any, bridge: Callable[[], Bridge]) -> None:
+    def __init__(
+        self,
+        rows: BatchRows,
+        env: Any,
+        bridge: Callable[[], Bridge],
+        pauses: Pauses,
+        failed: Callable[[int, BaseException], bool],
+    ) -> None:
+        """`failed` is told of each failure, by the number of the batch. It answers whether the target is away, and then begins a pause."""
+        self._pauses = pauses
+        self._failed = failed
         self.rows = rows
         self._bridge = bridge
         self.env = env
@@ -96,8 +108,8 @@ class Publishing:
         """What the oldest seal held is committed, or everything is restored: publishing may begin."""
         self._durable, self._undone = self._sealed.popleft() if self._sealed else self._present()
         first = self.rows.kept.first()
-        if first is not None and first.number == self._durable:
-            self._start(first)
+        if first is not None:
+            self.start(first)
 
     # -------------------------------------------------------------------------------------------------------- publishing
 
@@ -105,13 +117,22 @@ class Publishing:
         """Whether the batch can only wait: until its names are durable, or until it is published."""
         if one.number != self._durable:
             return True
+        return self.under_way(one)
+
+    def under_way(self, one: Closed) -> bool:
+        """Whether the batch is being published."""
         return self._running is not None and self._running[0] == one.number and not self._running[1].done()
+
+    def start(self, one: Closed) -> None:
+        """Begin to publish a batch, if its names are durable, and its target is not away."""
+        if one.number == self._durable and not self._pauses.lasts(one.number):
+            self._start(one)
 
     def _start(self, one: Closed) -> asyncio.Task[None]:
         if self._running is None or self._running[0] != one.number:
             work = self._publish(one)
             task = asyncio.get_running_loop().create_task(work, name=f"spark publishes {self.env.task}/{one.number}")
-            task.add_done_callback(self._came_back)
+            task.add_done_callback(partial(self._came_back, one.number))
             self._running = one.number, task
         return self._running[1]
 
@@ -124,9 +145,13 @@ class Publishing:
                 error.stage = stage  # type: ignore[attr-defined]
                 raise
 
-    def _came_back(self, task: asyncio.Task[None]) -> None:
+    def _came_back(self, number: int, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # marks it as retrieved, because no one may ask for the result any more
+            error = task.exception()  # marks it as retrieved, because no one may ask for the result any more
+            if error is None:
+                self._pauses.forget(number)
+            elif self._failed(number, error) and self._running is not None and self._running[1] is task:
+                self._running = None
             self.env.poke()
 
     async def publish(self, one: Closed) -> bool:
@@ -138,7 +163,7 @@ class Publishing:
         try:
             await asyncio.shield(task)
         except BaseException:
-            if task.done():
+            if task.done() and self._running is not None and self._running[1] is task:
                 self._running = None
             raise
         return True

@@ -172,6 +172,8 @@ class Pipeline:
         self.under: tuple[str, int] = "", 0
         """The id of the job's life, and the grant under which the task runs."""
         self.spark_in_flight = 4
+        self.outlasts = False
+        """Whether the task waits for a sink's target that is away, as long as it takes; in virtual time, no one would bring it back."""
         self.batch_limits: Mapping[str, tuple[int, int]] = {}
         """Rows and age of batches whose steps leave them to settings."""
         self.spark_timeout_s = 3600.0
@@ -835,6 +837,11 @@ class Pipeline:
     def held(self) -> frozenset[str]:
         """The streams from which no more chunks should be taken for now, because an operator behind them is full."""
         return frozenset[str]().union(*(self.reads[id(op)] for op in self.operators if op.full))
+
+    def held_why(self) -> str:
+        """Why no more chunks are taken from these streams, in words; empty if there are none."""
+        full = [(sorted(self.reads[id(op)]), op.full_why) for op in self.operators if op.full]
+        return "; ".join(f"{', '.join(streams)}: {why}" for streams, why in full if streams)
 
     def sealed(self) -> None:
         """Everything complete joins the transaction that closes."""

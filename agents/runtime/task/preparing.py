@@ -145,6 +145,7 @@ def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Calla
     made.spark, made.sinks = needs.spark, needs.sinks
     made.runs_under(state.owner.job_uuid, site.grant)
     made.spark_in_flight = settings.value("spark.in-flight")
+    made.outlasts = needs.turns.patient
     made.gather_max_bytes = settings.value("gather.max-bytes")
     made.batch_limits = batch_limits(settings)
     made.batch_max_bytes = settings.value(LIMIT)

@@ -221,7 +221,7 @@ class TaskIntake:
             ready = {at: head for at, head in ready.items() if at.stream not in full}
         if not ready:
             self._caught_up(behind=self._behind(heads, full))
-            self.chooser.nothing(f"{', '.join(sorted(full))}: batches wait for Spark" if full else "")
+            self.chooser.nothing(self.held_why() if full else "")
             self._nothing("full" if full else self._closed(heads))
             return False
         choice = self.chooser.choose(heads, ready, view.closed, self._clock.now())
@@ -375,6 +375,10 @@ class TaskIntake:
         """Streams from which no chunks are taken for now, because an operator behind them is full."""
         pipeline = self._site.pipeline
         return frozenset() if pipeline is None else pipeline.held()
+
+    def held_why(self) -> str:
+        """Why chunks of some streams are not taken for now, in words; empty if there are none."""
+        return "" if self._site.pipeline is None else self._site.pipeline.held_why()
 
     def _owes(self) -> bool:
         """Whether operators still have work to do even if no more records arrive."""

@@ -30,6 +30,8 @@ class BatchLoad(StepFacts):
         **{name: f"batches.{name}" for name in ("open", "closed", "running", "returned", "rows", "size", "failing")},
         **{name: f"batches.{name}" for name in ("done", "rows_done", "retried", "poisoned")},
         "oldest_ms": "batches.oldest",
+        "held": "batches.held",
+        "to_sink": "batches.sink",
     }
     SPARSE = True
 
@@ -49,6 +51,10 @@ class BatchLoad(StepFacts):
     poisoned: int = 0
     oldest_ms: int | None = None
     """When the oldest batch was closed that Spark has not finished, by the wall clock; when it was opened, if it was closed elsewhere."""
+    held: int = 0
+    """Tasks that take no more chunks of the streams that lead to it, as so many batches wait."""
+    to_sink: int = 0
+    """Tasks whose batches of this step go to a sink: all that run it, or none."""
 
 
 def batches_of(actors: Iterable[TaskActor]) -> list[StepBatches]:
@@ -65,7 +71,7 @@ def load_of_step(one: StepBatches) -> BatchLoad:
         *(states.count(state) for state in (OPEN, CLOSED, RUNNING, RETURNED)),
         rows=sum(batch.rows for batch in one.batches),
         size=sum(batch.size or 0 for batch in one.batches),
-        failing=sum(1 for batch in waiting if batch.error),
+        failing=sum(1 for batch in one.batches if batch.error),
         done=one.tally.done,
         rows_done=one.tally.rows,
         retried=one.tally.retried,
@@ -73,6 +79,8 @@ def load_of_step(one: StepBatches) -> BatchLoad:
         oldest_ms=min(
             (ms for batch in waiting if (ms := batch.closed_ms or batch.opened_ms) is not None), default=None
         ),
+        held=int(one.held),
+        to_sink=int(one.to_sink),
     )
 
 

@@ -60,6 +60,10 @@ def test_who_waits_for_no_one_is_named_with_what_it_has_left() -> None:
     none = {"closed": 0, "running": 0, "returned": 0, "failing": 0}
     batches = [{**none, "step": "all"}, {**none, "step": "daily", "closed": 1}]
     assert progress_lines(found, rows, batches)[1:] == ["daily: 1 batch is not done: 1 waits for Spark"]
+    of_sink = {**none, "step": "to-sql", "closed": 2, "running": 1, "to_sink": True}
+    assert progress_lines(found, rows, [of_sink])[1:] == [
+        "to-sql: 3 batches are not done: 1 at its sink, 2 wait for its sink"
+    ]
 
 
 @pytest.mark.parametrize(("run", "shown"), [("drained", "drained"), ("ended", "ended"), ("stopped", "released")])

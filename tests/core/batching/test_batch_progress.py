@@ -18,8 +18,10 @@ from headgate.core.batching.batch_progress import (
     SparkState,
     Tally,
     collects,
+    held_by,
     returned_for,
     waits_for,
+    waits_for_sink,
     waits_for_spark,
 )
 
@@ -40,6 +42,26 @@ def test_a_closed_batch_says_what_it_waits_for(
     """First its commit, then a place, then Spark itself."""
     told = waits_for(number, durable=9, begun=begun, in_flight=2, attempt=attempt, session=SparkState(session))
     assert told == said
+
+
+@pytest.mark.parametrize(
+    ("turn", "attempt", "said"),
+    [
+        (9, None, "waits for the commit of its closing"),
+        (8, None, "waits for batch 5, which goes to the sink before it"),
+        (8, SparkAttempt("s"), "waits for a thread to its sink"),
+    ],
+)
+def test_a_closed_batch_of_a_sink_says_what_it_waits_for(turn: int, attempt: SparkAttempt | None, said: str) -> None:
+    """First its commit, then those before it, then a thread."""
+    assert waits_for_sink(9, turn, durable=9, attempt=attempt, first=5) == said
+    assert waits_for_sink(5, 4, durable=9, attempt=None, first=5) == "waits for a thread to its sink"
+
+
+def test_what_holds_up_a_stream_is_told_in_one_sentence() -> None:
+    """For one task as for many, and without what is not known."""
+    one = held_by("daily", tasks=1, batches=5, to_sink=False, oldest_s=None, failing=0)
+    assert one == "1 task takes no more records: 5 batches of 'daily' wait for Spark"
 
 
 def test_a_session_that_comes_back_says_what_became_of_the_last() -> None:

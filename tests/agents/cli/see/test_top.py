@@ -31,6 +31,7 @@ def status(**more: Any) -> dict[str, Any]:
         ],
         "waits": [{"reason": "alignment", "a_minute": 30}],
         "errors": [{"step": "score", "error": "KeyError", "times": 12, "a_minute": 3}],
+        "batches": [],
         "workers": [
             {"processor": "w1", "alive": True, "ready": True, "loop": 0.81, "starved": None},
             {"processor": "w2", "alive": True, "ready": True, "loop": 0.98, "starved": 0.02},
@@ -66,6 +67,17 @@ def test_the_slow_step_is_named_first() -> None:
         "w2      ready  98 %  2 %",
         "w1      ready  81 %  -",
     ]
+
+
+def test_what_a_slow_sink_holds_up_is_named() -> None:
+    """It is the first sentence, unless a step takes what a processor has."""
+    told = "1 task takes no more records: 5 batches of 'to-sql' wait for its sink, the oldest for 42 s"
+    batches = [{"step": "all", "held": 0, "told": ""}, {"step": "to-sql", "held": 1, "told": told}]
+    worker = {"processor": "w1", "alive": True, "ready": True, "loop": 0.03, "starved": 0.0}
+    lines = list(lines_of(top(status(batches=batches, steps=[], workers=[worker])), 200))
+    assert lines[1] == f"{told}: headgate batches sales/1 shows why"
+    assert f"HELD UP {told}" in lines
+    assert f"HELD UP {told}" in list(lines_of(top(status(batches=batches)), 200))[2:]
 
 
 def test_a_failed_task_comes_before_everything_with_what_to_do() -> None:

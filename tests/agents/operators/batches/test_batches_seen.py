@@ -183,6 +183,27 @@ def test_what_is_over_the_limit_waits_for_the_others(rig: Rig) -> None:
     assert (third.state, third.why) == ("closed", "1 of 1 in flight (spark.in-flight)")
 
 
+def test_what_goes_to_a_sink_waits_for_it_and_not_for_spark(rig: Rig) -> None:
+    """One batch after the other: each says what it waits for, and the first one what has failed."""
+    rig.seen = BatchesSeen(T, "daily", rig.book, lambda: rig.now, {}, to_sink=True)
+    for _ in range(3):
+        rig.add(1)
+        rig.close()
+    rig.seen.began(1)
+    sink = AtSpark(attempts={f"{T}/daily/1": SparkAttempt("to-sql", doing=QUEUED)})
+    first, second, third = rig.batches(durable=2, in_flight=4, spark=sink)
+    assert (first.state, first.why) == ("closed", "waits for a thread to its sink")
+    assert (second.state, second.why) == ("closed", "waits for batch 1, which goes to the sink before it")
+    assert (third.state, third.why) == ("closed", "waits for the commit of its closing")
+    rig.seen.failed(1, ValueError("it is away"))
+    rig.seen.began(1)
+    sink = AtSpark(attempts={f"{T}/daily/1": SparkAttempt("to-sql", doing=AT_WORK, since_ms=7)})
+    first, *_ = found = rig.batches(in_flight=4, spark=sink)
+    assert (first.state, first.stage, first.since_ms, first.attempt) == ("running", "to-sql", 7, 2)
+    assert (first.error, found[1].why) == ("it is away", "waits for batch 1, which goes to the sink before it")
+    assert (rig.look().to_sink, rig.look().held) == (True, False)
+
+
 def test_windows_are_told(rig: Rig) -> None:
     """An open window waits for the watermark, whatever its rows."""
     hour = WindowBounds(0, 3_600_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace as Bag
 from typing import Any
 
@@ -41,6 +42,16 @@ def test_a_step_is_counted_by_state_with_its_oldest() -> None:
         BatchLoad("all"),
         BatchLoad("daily", 2, 1, 1, 1, 40, 400, 1, 5, 50, 2, 1, oldest_ms=20),
     ]
+
+
+def test_what_a_sink_holds_up_comes_through_heartbeats() -> None:
+    """How many tasks take no more, and that it is a sink. A heartbeat of an older version says neither."""
+    held = StepBatches("t", "daily", (batch(1, "running"),), to_sink=True, held=True)
+    of_all = summed([load_of_step(held), load_of_step(replace(held, task="u", held=False))])
+    (found,) = steps_of_load(BatchLoad, load_of_steps(of_all, 1_000))
+    assert (found.held, found.to_sink, found.running) == (1, 2, 2)
+    (older,) = steps_of_load(BatchLoad, {"batches.open.daily": 1.0})
+    assert (older.held, older.to_sink) == (0, 0)
 
 
 @pytest.mark.parametrize("most", [0, 300, 10_000])
