@@ -1,6 +1,7 @@
 """Rows from Kafka into PostgreSQL: `to_sql` beside a loop written by hand.
 
     python -m bench sinks [--quick] [--records 400000] [--rounds 3] [--max-rows 10000]
+    python -m bench sinks --ages 0.1,0.25,0.5,1,2,5       delay and throughput by `max_age` instead: see `sink_ages`
 
 - `append` and `upsert` of rows with four columns, in batches of `--max-rows`, into a server on this machine that does not sync its disk.
 - `rows`: headgate, with a typed input. `columns`: the same behind `.columns()`. `loop`: confluent-kafka, orjson and psycopg: fetch up to
@@ -27,7 +28,7 @@ from confluent_kafka import Producer
 from headgate.agents.broker.broker import Broker
 from tests.postgres import Server, running
 
-from . import report
+from . import report, sink_ages
 from .rig import PARTITIONS, Program, drop_topics, make_topic, scratch
 
 PATIENCE_S = 240.0
@@ -153,7 +154,15 @@ def main() -> int:
     words.add_argument("--records", type=int, default=0, help="400,000, or 100,000 in a quick run")
     words.add_argument("--rounds", type=int, default=0, help="3, or 1 in a quick run")
     words.add_argument("--max-rows", type=int, default=10_000, help="rows of a batch: 10,000")
+    words.add_argument(
+        "--ages", default="", help="seconds, separated by commas: measure delay and throughput by max_age"
+    )
+    words.add_argument("--rate", type=int, default=2_000, help="with --ages: records a second; 2,000")
+    words.add_argument("--seconds", type=float, default=12.0, help="with --ages: how long they come; 12")
     given = words.parse_args()
+    if given.ages:
+        ages = [float(one) for one in given.ages.split(",")]
+        return sink_ages.main(ages, given.rate, given.seconds, given.records or 200_000)
     records = given.records or (100_000 if given.quick else 400_000)
     rows: list[dict[str, Any]] = []
     with scratch() as directory, Broker.start(directory / "kafka") as broker, running() as server:

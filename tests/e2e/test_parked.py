@@ -173,3 +173,65 @@ async def test_time_waits_for_a_parked_record_and_goes_on_when_it_is_left_out(jo
         await asyncio.sleep(0.2)
     await said("skip", job.name, "--all", "--yes")
     assert len(await job.values(out, 5)) == 5
+
+
+def late_rows(found):
+    """How many late rows a document of the status counts."""
+    if isinstance(found, dict):
+        return (found.get("late_rows") or 0) + sum(late_rows(one) for one in found.values())
+    return sum(late_rows(one) for one in found) if isinstance(found, list) else 0
+
+
+@pytest.mark.parametrize("hold", ["1h", "2s"], ids=["long enough", "over too soon"])
+async def test_a_parked_record_is_in_its_window_while_its_hold_lasts_and_late_behind_it(job, topic, tmp_path, hold):
+    """The worker is killed while the key waits, and another one goes on. As long as time is held, no window closes; the record that is
+    released is in its own. Behind the hold its window closes without it: it is counted as late, and goes to `late=` as it was.
+    """
+    inp, out, late, healed = topic("in", 1), topic("out", 1), topic("late", 1), tmp_path / "healed"
+    source = WINDOWS.replace("IN", inp).replace("OUT", out).replace("HEALED", str(healed))
+    source = source.replace('hold="1h"', f'hold="{hold}"').replace('name="counts"', f'name="counts", late="{late}"')
+
+    async def said(*words):
+        done = await headgate(job, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    async def counted():
+        return late_rows(json.loads(await said("status", job.name, "-o", "json"))["windows"])
+
+    async def closed(count):
+        found = await job.records(out, count)
+        values = [(record.key.decode(), json.loads(record.value)) for record in found]
+        return {(key, value["window_start"]): value["n"] for key, value in values}
+
+    first = await job.process(source)
+    rows = [("well", 1_000), ("sick", 2_000), ("well", 3_000), ("well", 15_000), ("well", 31_000)]
+    await job.write(inp, [{"k": k, "ts": ts} for k, ts in rows])
+    while "1 records are parked" not in (await headgate(job, "status", job.name)).stdout:  # noqa: ASYNC110 - another process says it
+        await asyncio.sleep(0.2)
+    first.kill()
+    await first.ended()
+    await job.process(source, "w2")
+    await job.write(inp, [{"k": "well", "ts": 32_000}])
+    without = {("well", 0): 2, ("well", 10_000): 1}
+    if hold == "1h":
+        while json.loads(await said("status", job.name, "-o", "json"))["lag"] != 0:  # noqa: ASYNC110 - another process reads them
+            await asyncio.sleep(0.2)
+        assert await closed(0) == {}
+    else:
+        assert await closed(2) == without
+        assert await counted() == 0
+    healed.touch()
+    await said("parked", "release", job.name)
+    if hold == "1h":
+        assert await closed(3) == {**without, ("sick", 0): 1}
+        assert await counted() == 0
+    else:
+        [record] = await job.records(late, 1)
+        assert json.loads(record.value) == {"k": "sick", "ts": 2_000}
+        while await counted() != 1:  # noqa: ASYNC110 - another process counts it
+            await asyncio.sleep(0.2)
+    await job.write(inp, [{"k": k, "ts": ts} for k, ts in [("sick", 33_000), ("well", 55_000)]])
+    more = {("sick", 30_000): 1, ("well", 30_000): 2}
+    assert await closed(5 if hold == "1h" else 4) == {**without, **more, **({("sick", 0): 1} if hold == "1h" else {})}
+    assert "no record" in await said("parked", job.name)
