@@ -1,12 +1,12 @@
 """How long a batch of a sink should wait for more rows: throughput and delay of `to_sql` by `max_age`.
 
-    python -m bench sinks --ages 0.1,0.25,0.5,1,2,5 [--rate 2000] [--seconds 12] [--records 200000]
+    python -m bench sinks --ages 0.1,0.25,0.5,1,2,5 [--rate 2000] [--seconds 12] [--records 200000] [--rounds 3]
 
 For PostgreSQL and SQLite, and each age, two runs of a job that appends typed rows from four partitions:
 
 - *paced*: so many records a second are written while the job runs. The delay of a record begins when it is given to the producer, and ends
   when another connection sees its row, which it looks for each 10 ms. CPU time is that of the program in these seconds.
-- *full*: the records are in the topic before the job starts; rows a second, without the first tenth.
+- *full*: the records are in the topic before the job starts; rows a second, and a CPU second of the program, without the first tenth.
 
 The ids of a partition grow, and its rows come in their order, so the greatest id of a partition says which of its rows are there.
 """
@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 import psycopg
@@ -165,8 +165,8 @@ def paced(broker: Broker, target: Target, home: Path, age_s: float, rate: int, s
     return {"p50_ms": cuts[49], "p99_ms": cuts[98], "cpu": one.cpu_between(begin, end) / (end - begin)}
 
 
-def full(broker: Broker, target: Target, home: Path, age_s: float, source: str, records: int) -> float:
-    """Rows a second of what is there already."""
+def full(broker: Broker, target: Target, home: Path, age_s: float, source: str, records: int) -> dict[str, float]:
+    """Rows a second, and a CPU second of the program, of what is there already."""
     target.make(TABLE)
     one = program(broker, target, home, source, age_s)
     curve: list[tuple[float, int]] = []
@@ -182,32 +182,43 @@ def full(broker: Broker, target: Target, home: Path, age_s: float, source: str, 
     finally:
         one.stop()
     begin, done = next(at for at in curve if at[1] >= records // 10)
-    return (records - done) / max(curve[-1][0] - begin, LOOK_S)
+    end = curve[-1][0]
+    cpu = one.cpu_between(begin, end)
+    return {
+        "rows_per_s": (records - done) / max(end - begin, LOOK_S),
+        "rows_per_cpu_s": (records - done) / max(cpu, LOOK_S),
+    }
 
 
-def main(ages: list[float], rate: int, seconds: float, records: int) -> int:
-    """Measure, print and keep the figures."""
+def main(ages: list[float], rate: int, seconds: float, records: int, rounds: int) -> int:
+    """Measure, print and keep the figures. The rounds take turns, so that what else the machine does meets all ages."""
     rows: list[dict[str, Any]] = []
+    cases = [(kind, age_s) for kind in DATABASES for age_s in ages]
     with scratch() as directory, Broker.start(directory / "kafka") as broker, running() as server:
         source = f"ages-{uuid.uuid4().hex[:6]}"
         make_topic(broker.bootstrap, source)
         Orders(broker.bootstrap, source, 1).at_once(records)
-        for kind in DATABASES:
-            for age_s in ages:
-                homes = [directory / f"{kind}-{age_s}-{name}" for name in ("paced", "full")]
-                for home in homes:
-                    home.mkdir()
-                first, second = (Target(kind, server, home) for home in homes)
-                found = paced(broker, first, homes[0], age_s, rate, seconds)
-                rate_s = full(broker, second, homes[1], age_s, source, records)
-                row = {"database": kind, "max_age_s": age_s, **found, "rows_per_s": rate_s, "load": os.getloadavg()[0]}
-                rows.append(row)
-                delay = f"delay {found['p50_ms']:6,.0f} ms, p99 {found['p99_ms']:6,.0f} ms"
-                print(
-                    f"{kind:10} max_age {age_s:5g} s  at {rate:,} a second: {delay}, {100 * found['cpu']:3.0f} % of a processor  "
-                    f"full: {rate_s:8,.0f} rows/s  load {row['load']:.1f}",
-                    flush=True,
-                )
+        for turn, (kind, age_s) in [(turn, case) for turn in range(rounds) for case in cases]:
+            homes = [directory / f"{kind}-{age_s}-{turn}-{name}" for name in ("paced", "full")]
+            for home in homes:
+                home.mkdir()
+            found = paced(broker, Target(kind, server, homes[0]), homes[0], age_s, rate, seconds)
+            found |= full(broker, Target(kind, server, homes[1]), homes[1], age_s, source, records)
+            rows.append({"database": kind, "max_age_s": age_s, **found, "load": os.getloadavg()[0]})
+            print(told(rows[-1:], rate), flush=True)
         drop_topics(broker.bootstrap, source)
+    print("medians of the rounds:")
+    for kind, age_s in cases:
+        print(told([row for row in rows if (row["database"], row["max_age_s"]) == (kind, age_s)], rate))
     report.keep("sink_ages", {"rate": rate, "seconds": seconds, "records": records, "rows": rows})
     return 0
+
+
+def told(rows: list[dict[str, Any]], rate: int) -> str:
+    """A line of medians."""
+    of = {name: median(row[name] for row in rows) for name in rows[0] if name != "database"}
+    return (
+        f"{rows[0]['database']:10} max_age {of['max_age_s']:5g} s  {rate:,} a second: delay {of['p50_ms']:6,.0f} ms, "
+        f"p99 {of['p99_ms']:6,.0f} ms, {100 * of['cpu']:3.0f} % of a processor  full: {of['rows_per_s']:8,.0f} rows/s, "
+        f"{of['rows_per_cpu_s']:8,.0f} rows/CPU-s  load {of['load']:.1f}"
+    )

@@ -162,7 +162,7 @@ def main() -> int:
     given = words.parse_args()
     if given.ages:
         ages = [float(one) for one in given.ages.split(",")]
-        return sink_ages.main(ages, given.rate, given.seconds, given.records or 200_000)
+        return sink_ages.main(ages, given.rate, given.seconds, given.records or 200_000, given.rounds or 3)
     records = given.records or (100_000 if given.quick else 400_000)
     rows: list[dict[str, Any]] = []
     with scratch() as directory, Broker.start(directory / "kafka") as broker, running() as server:
