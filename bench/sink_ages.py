@@ -7,6 +7,7 @@ For PostgreSQL and SQLite, and each age, two runs of a job that appends typed ro
 - *paced*: so many records a second are written while the job runs. The delay of a record begins when it is given to the producer, and ends
   when another connection sees its row, which it looks for each 10 ms. CPU time is that of the program in these seconds.
 - *full*: the records are in the topic before the job starts; rows a second, and a CPU second of the program, without the first tenth.
+  Their number is a multiple of the rows of four batches, so that none is left to wait for its age.
 
 The ids of a partition grow, and its rows come in their order, so the greatest id of a partition says which of its rows are there.
 """
@@ -36,6 +37,8 @@ from .rig import PARTITIONS, Program, drop_topics, make_topic, scratch
 
 PATIENCE_S = 180.0
 LOOK_S = 0.01
+BATCH_ROWS = 10_000
+"""The default of `sink.max-rows`."""
 DATABASES = ("postgresql", "sqlite")
 TABLE = "CREATE TABLE orders (id BIGINT NOT NULL, country TEXT NOT NULL, amount DOUBLE PRECISION NOT NULL, note TEXT NOT NULL)"
 INDEX = "CREATE INDEX by_country ON orders (country, id)"
@@ -192,6 +195,8 @@ def full(broker: Broker, target: Target, home: Path, age_s: float, source: str, 
 
 def main(ages: list[float], rate: int, seconds: float, records: int, rounds: int) -> int:
     """Measure, print and keep the figures. The rounds take turns, so that what else the machine does meets all ages."""
+    if records % (PARTITIONS * BATCH_ROWS):
+        raise SystemExit(f"--records {records}: a multiple of {PARTITIONS * BATCH_ROWS}")
     rows: list[dict[str, Any]] = []
     cases = [(kind, age_s) for kind in DATABASES for age_s in ages]
     with scratch() as directory, Broker.start(directory / "kafka") as broker, running() as server:

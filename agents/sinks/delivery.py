@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ...core.batching.batch_progress import AT_WORK, QUEUED, AtSpark, SparkAttempt
 from ...core.batching.batches import BatchInfo, BatchOutcome, Contents, Inline, SinkStage
@@ -32,9 +32,6 @@ from ...core.errors import HeadgateError
 from ..logger import Logger
 from .own import returned
 from .sink import RowsRefused, Sink
-
-if TYPE_CHECKING:
-    from ...spark_bridge.base.threads import Threads
 
 log = Logger("headgate.sinks")
 THREADS = 8
@@ -59,8 +56,8 @@ class Delivery:
         self._job = job
         self._columns = columns
         self._made = lambda: Threads(THREADS, "sinks")
-        self._threads: dict[str, Threads] = {}
-        """By stage, and of files also by the path where they are published."""
+        self._threads: dict[str, Any] = {}
+        """The threads by stage, and of files also by the path where they are published."""
         self._under_way: dict[str, _Attempt] = {}
         """By the id of the batch."""
         self._open: dict[tuple[str, str], tuple[SinkOwner, Sink]] = {}
@@ -130,7 +127,8 @@ class Delivery:
         finally:
             attempt.doing = QUEUED
 
-    def _of(self, place: str) -> Threads:
+    def _of(self, place: str) -> Any:
+        """The threads of a stage."""
         if place not in self._threads:
             self._threads[place] = self._made()
         return self._threads[place]

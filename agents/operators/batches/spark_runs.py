@@ -92,12 +92,13 @@ class Runs:
         self._running: dict[int, asyncio.Task[list[BatchOutcome]]] = {}
         self._attempts: dict[int, int] = {}
         """How often each batch was begun."""
+        self._stopped = False
 
     def start(self, closed: Iterable[Closed], most: int) -> None:
         """Begin batches that have not begun, while fewer than `most` run or wait for their target."""
         pausing = 0
         for one in closed:
-            if len(self._running) + pausing >= most:
+            if self._stopped or len(self._running) + pausing >= most:
                 return
             if one.number not in self._running and self._pauses.lasts(one.number):
                 pausing += 1
@@ -153,9 +154,10 @@ class Runs:
 
     async def result(self, number: int) -> list[BatchOutcome]:
         """Wait for the result of a batch that was begun. A failure is raised and forgotten, so that the batch can be begun again."""
-        run = self._running[number]
-        await asyncio.wait([run])
-        if run.cancelled():
+        run = self._running.get(number)
+        if run is not None:
+            await asyncio.wait([run])
+        if run is None or run.cancelled():
             raise Stopped(f"batch {number} was cancelled")
         try:
             return run.result()
@@ -173,6 +175,7 @@ class Runs:
 
     async def stop(self) -> None:
         """Cancel the running batches, and wait until their jobs are cancelled, up to a limit."""
+        self._stopped = True
         running, self._running = list(self._running.values()), {}
         for run in running:
             run.cancel()
