@@ -33,7 +33,7 @@ from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
 from .referenced import Referenced, latest_key, range_key
-from .spark_runs import Pauses, Runs
+from .spark_runs import Runs, TargetPauses
 from .written import Publishing
 
 STEP_BLOCKS = 4
@@ -85,7 +85,7 @@ class Results:
         self.env: Any = operator.env
         self._sources = sources
         self._seen = seen
-        self._pauses = Pauses(self.env.now_ms)
+        self._pauses = TargetPauses(self.env.now_ms)
         self.written = Publishing(rows, self.env, lambda: self._bridge, self._pauses, self._publishing_failed)
         self._runs: Runs | None = None
         self._stages: list[BatchStage] = []

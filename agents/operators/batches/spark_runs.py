@@ -22,7 +22,7 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 30_000
 """The pause before the second attempt at a target that is away, doubled with each of them up to the longest."""
 
 
-class Pauses:
+class TargetPauses:
     """The work, by number, whose target is away, and when it is begun again."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -74,7 +74,7 @@ class Runs:
         seen: BatchesSeen | None = None,
         who: str = "Spark",
         outlasts: Callable[[BaseException], bool] = lambda _: False,
-        pauses: Pauses | None = None,
+        pauses: TargetPauses | None = None,
     ) -> None:
         """`name` gets a batch and the number of its attempt. `timeout_s`: how long an attempt may take; called when it begins.
         `seen` is told of each attempt. `who`: who runs the batches, for messages. `outlasts`: whether an error says that the target is
@@ -88,7 +88,7 @@ class Runs:
         self._poke = poke
         self._timeout_s = timeout_s
         self._outlasts = outlasts
-        self._pauses = pauses or Pauses(lambda: 0)
+        self._pauses = pauses or TargetPauses(lambda: 0)
         self._running: dict[int, asyncio.Task[list[BatchOutcome]]] = {}
         self._attempts: dict[int, int] = {}
         """How often each batch was begun."""

@@ -26,7 +26,7 @@ from ...job.steps.batches import WriteStep
 from ...records.columns.records import Records
 from ..base.stateless import Operator
 from .batch_rows import BatchRows
-from .spark_runs import Pauses
+from .spark_runs import TargetPauses
 
 
 class WriteOp(Operator):
@@ -45,7 +45,7 @@ class Publishing:
         rows: BatchRows,
         env: Any,
         bridge: Callable[[], Bridge],
-        pauses: Pauses,
+        pauses: TargetPauses,
         failed: Callable[[int, BaseException], bool],
     ) -> None:
         """`failed` is told of each failure, by the number of the batch. It answers whether the target is away, and then begins a pause."""

@@ -102,6 +102,9 @@ class _Nothing:
 class Pipeline:
     """Everything that a task does with records."""
 
+    outlasts = False
+    """Whether the task waits for a sink's target that is away, as long as it takes; in virtual time, no one would bring it back."""
+
     def __init__(
         self,
         declared: Declared,
@@ -172,8 +175,6 @@ class Pipeline:
         self.under: tuple[str, int] = "", 0
         """The id of the job's life, and the grant under which the task runs."""
         self.spark_in_flight = 4
-        self.outlasts = False
-        """Whether the task waits for a sink's target that is away, as long as it takes; in virtual time, no one would bring it back."""
         self.batch_limits: Mapping[str, tuple[int, int]] = {}
         """Rows and age of batches whose steps leave them to settings."""
         self.spark_timeout_s = 3600.0

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.operators.batches.spark_runs import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Pauses, Runs, TookTooLong
+from headgate.agents.operators.batches.spark_runs import (
+    FIRST_PAUSE_MS,
+    LONGEST_PAUSE_MS,
+    Runs,
+    TargetPauses,
+    TookTooLong,
+)
 
 
 @pytest.mark.asyncio
@@ -49,7 +55,7 @@ async def test_a_batch_whose_target_is_away_keeps_its_place_and_is_begun_again_a
         begun.append(info.number)
         raise fails.pop(0)
 
-    pauses = Pauses(lambda: now[0])
+    pauses = TargetPauses(lambda: now[0])
     runs = Runs(
         SimpleNamespace(run=run),  # type: ignore[arg-type]
         [],
@@ -87,7 +93,7 @@ async def test_a_batch_whose_target_is_away_keeps_its_place_and_is_begun_again_a
 async def test_pauses_grow_to_a_limit_and_begin_anew_when_the_target_was_back() -> None:
     """A letter that cannot go on without the batch waits until the pause is over."""
     now = [0]
-    pauses = Pauses(lambda: now[0])
+    pauses = TargetPauses(lambda: now[0])
     lengths = list[int]()
     for _ in range(8):
         lengths.append(pauses.begin(7) - now[0])
@@ -98,7 +104,7 @@ async def test_pauses_grow_to_a_limit_and_begin_anew_when_the_target_was_back() 
     assert (pauses.end_ms(7), pauses.begin(7)) == (None, now[0] + FIRST_PAUSE_MS)
     pauses.keep([8])
     assert pauses.end_ms(7) is None
-    real = Pauses(lambda: round(1000 * asyncio.get_running_loop().time()))
+    real = TargetPauses(lambda: round(1000 * asyncio.get_running_loop().time()))
     real.begin(1)
     async with asyncio.timeout(20):
         await real.over(1)
