@@ -101,8 +101,7 @@ def _keys() -> Iterator[asyncio.Event]:
 def lines_of(found: dict[str, Any], wide: int) -> Iterator[str]:
     """The screen for people, in lines of at most so many characters; columns that do not fit are cut on the right.
 
-    >>> empty = {"failed": [], "steps": [], "streams": [], "waits": [], "errors": [], "workers": []}
-    >>> empty = {"failed": [], "steps": [], "streams": [], "waits": [], "held": [], "workers": []}
+    >>> empty = {"failed": [], "steps": [], "streams": [], "waits": [], "errors": [], "held": [], "workers": []}
     >>> print(*lines_of({"job": "sales/1", "run": None, "lag": None, "verdict": "no worker runs", **empty}, 40), sep="\\n")
     sales/1  no run yet  lag unknown
     no worker runs
