@@ -81,7 +81,7 @@ def encoded(table: str, serde: Serde[Any], forms: Sequence[Any]) -> list[bytes]:
         try:
             found.append(serde.dumps(form if plain else key_of(form)))
         except DataError as error:
-            raise _refused(table, form, error) from error
+            raise _refused(table, serde, form, error) from error
     return found
 
 
@@ -96,7 +96,7 @@ def encoded_text(table: str, serde: Serde[Any], text: str) -> bytes:
         except DataError as error:
             refused = error
     assert refused is not None, "a text means at least itself"
-    raise _refused(table, text, refused)
+    raise _refused(table, serde, text, refused)
 
 
 def decoded(serde: Serde[Any], data: bytes) -> Any:
@@ -136,5 +136,9 @@ def after_prefix(prefix: bytes) -> bytes | None:
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
 
 
-def _refused(table: str, form: Any, error: DataError) -> DataError:
-    return DataError(f"table {table}: {form!r:.60} is no key of it: {error.what}", remedy=error.remedy)
+def _refused(table: str, serde: Serde[Any], form: Any, error: DataError) -> DataError:
+    """The serde's own remedy is for those who write the job; who asks can only give another key."""
+    return DataError(
+        f"table {table}: {form!r:.60} is no key of it: {error.what}",
+        remedy=f"its keys are those of hg.{serde.name}(): give one of that kind",
+    )

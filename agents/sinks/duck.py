@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import duckdb
+import pyarrow as pa
 
 from .sink import RowsRefused, TargetDown, TargetRefuses
 from .sql import SqlTable, quoted
 
-ROWS, TYPED = "headgate_rows", "headgate_rows_typed"
+ROWS, TYPED, PLACE = "headgate_rows", "headgate_rows_typed", "headgate_place"
 AWAY = (
     duckdb.IOException,
     duckdb.TransactionException,
@@ -104,15 +105,16 @@ class Duck:
         """Insert rows from Arrow's memory."""
         names = ", ".join(map(quoted, table.columns.names))
         with self._typed():
-            self._link.register(ROWS, rows)
             if more:  # keys may be equal in the types of the table alone, and of equal ones in a statement DuckDB keeps the first
-                key = ", ".join(map(quoted, table.key))
-                self._link.execute(f"CREATE TEMP TABLE {TYPED} AS SELECT {names} FROM {table.quoted} LIMIT 0")
-                self._link.execute(f"INSERT INTO {TYPED} SELECT {names} FROM {ROWS}")
-                last = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY rowid DESC) = 1"
+                key, columns = ", ".join(map(quoted, table.key)), f"{names}, 0 AS {PLACE}"
+                self._link.register(ROWS, rows.append_column(PLACE, pa.array(range(len(rows)))))
+                self._link.execute(f"CREATE TEMP TABLE {TYPED} AS SELECT {columns} FROM {table.quoted} LIMIT 0")
+                self._link.execute(f"INSERT INTO {TYPED} SELECT {names}, {PLACE} FROM {ROWS}")
+                last = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {PLACE} DESC) = 1"
                 self._link.execute(f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {TYPED} {last}{more}")
                 self._link.execute(f"DROP TABLE {TYPED}")
             else:
+                self._link.register(ROWS, rows)
                 self._link.execute(f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {ROWS}")
             self._link.unregister(ROWS)
 

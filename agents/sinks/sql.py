@@ -119,12 +119,14 @@ class SqlSink(Sink):
         return self._owner
 
     def open(self, owner: SinkOwner) -> None:
-        """Connect, create what is missing, and write the grant."""
+        """Connect, create what is missing, and write the grant. A table that batches of this stage are in is not created again: if it is
+        gone, it was dropped or renamed, and the next batch is refused."""
         self._owner = owner
         self._database = db = self._connect(self.table.url)
         db.begin()
         db.create(BATCHES, _batches(db))
-        db.create(self.table.name, created(self.table, db))
+        if not self._has_written():
+            db.create(self.table.name, created(self.table, db))
         db.commit()
         db.begin()
         before = self._remembered()
@@ -164,6 +166,13 @@ class SqlSink(Sink):
             self._database.close()
 
     # ----------------------------------------------------------------------------------------------- what the target remembers
+
+    def _has_written(self) -> bool:
+        """Whether any task has written a batch of this stage."""
+        db, owner = self._db, self._who
+        where = f"job_uuid = {db.mark} AND stage = {db.mark} AND batch > {db.mark}"
+        found = db.run(f"SELECT count(*) FROM {BATCHES} WHERE {where}", (owner.uuid, owner.stage, NOTHING.number))
+        return bool(found[0][0])
 
     def _remembered(self) -> Remembered:
         """The row of this task and stage, locked until the transaction ends."""

@@ -82,6 +82,36 @@ def test_the_last_row_of_a_key_is_found_in_the_types_of_the_table(target: Target
     ]
 
 
+class Numbered(TypedDict):
+    rowid: int
+    key: str
+    amount: float
+
+
+def test_a_column_may_be_called_as_what_a_database_has_for_itself(target: Target) -> None:
+    """DuckDB and SQLite number rows by themselves: the last of equal keys is still the one that came last."""
+    app = hg.App("sales", serde=hg.json())
+    app.input("slots", serde=hg.json(Numbered), key="key").to_sql(target.url, "numbered", key="key")
+    with hg.testing.Driver(app) as d:
+        for number in (3, 1, 2):
+            d.send("slots", {"rowid": number, "key": "a", "amount": float(number)})
+        d.end("slots")
+    assert target.run("SELECT rowid, amount FROM numbered") == [(2, 2.0)]
+
+
+@pytest.mark.parametrize("change", ["ALTER TABLE orders RENAME TO kept", "DROP TABLE orders"])
+def test_a_table_that_is_taken_away_is_not_made_again(target: Target, change: str) -> None:
+    """The rows of before are elsewhere, or gone: to go on in an empty one would look as if they had never been."""
+    with hg.testing.Driver(job(target.url, max_rows=1)) as d:
+        send(d, order(1))
+        assert target.run("SELECT count(*) FROM orders") == [(1,)]
+        target.run(change)
+        with pytest.raises(hg.HeadgateError, match="orders"):
+            send(d, order(2))
+    with pytest.raises(Exception, match="orders"):
+        target.run("SELECT count(*) FROM orders")
+
+
 def test_rows_are_appended_without_a_key(target: Target) -> None:
     with hg.testing.Driver(job(target.url, max_rows=2)) as d:
         send(d, *[order(n % 3) for n in range(7)])
