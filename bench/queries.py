@@ -1,15 +1,15 @@
 """What questions about a table cost a worker that is fully loaded: single gets and batches over HTTP, in turn with the worker not asked.
 
-    python -m bench queries [--quick] [--seconds 5] [--rounds 4] [--gets 1000] [--keys 20000] [--batch 500]
+    python -m bench queries [--quick] [--seconds 1.5] [--rounds 14] [--gets 1000] [--keys 20000] [--batch 500]
 
 - One worker, four tasks: rows are re-keyed, given to a function, counted and summed by key; 100,000 keys. Its input is in the topic before
   it starts, so it works as fast as it can all the time.
 - `gets`: so many requests for one key each second, over 32 connections. `batches`: so many keys each second, in requests of so many.
-  Who asks is a process of its own. Before and behind a turn with questions is one in which the same process asks a stand-in, which answers
-  as many bytes and looks nothing up: who asks the worker of a job is on another machine, and does not take its processor from it.
-- What questions cost is the worker's CPU time that its records do not explain: they take as much of it each as in the turns around, where
-  it is not asked. By so much of a core is a worker slower that has one core for itself. On a machine with other work, as here mostly,
-  records a second are those of the neighbours, too; both are printed.
+  Who asks is one process, and goes on all the time: in turn it asks the worker, and a stand-in, which answers as many bytes and looks
+  nothing up. Who asks the worker of a job is on another machine, and does not take its processor from it.
+- What questions cost is the worker's CPU time that its records do not explain: they take as much of it each as in the turns before and
+  behind, where it is not asked. By so much of a core is a worker slower that has one core for itself. Records a second are those of the
+  neighbours on the machine, too, and change within seconds: so turns are short and many, and the median counts.
 
 Prints a line for each turn; writes `bench/out/queries.json`. Wanted: all questions answered at their rate, for at most 10 % of a core.
 """
@@ -28,6 +28,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -80,13 +81,27 @@ def fill(bootstrap: str, topic: str, records: int) -> None:
 # ------------------------------------------------------------------------------------------------------------- who asks
 
 
-async def asked(port: int, case: str, rate: float, batch: int, seconds: float) -> dict[str, Any]:
-    """Ask at a steady rate, over connections that each wait for their answer."""
+@dataclass
+class Turn:
+    """The questions of one turn."""
+
+    due: float
+    """When the next one is asked."""
+    end: float
+    took: list[float] = field(default_factory=list[float])
+    bad: int = 0
+
+    def told(self, lasted: float, each: int) -> dict[str, float]:
+        """How they were answered."""
+        took = sorted(self.took)
+        p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+        return {"per_s": len(took) * each / lasted, "bad": self.bad, "p50_ms": p50 * 1000, "p99_ms": p99 * 1000}
+
+
+async def asked(ports: tuple[int, int], case: str, rate: float, batch: int, turns: int, seconds: float) -> None:
+    """Ask both in turn at a steady rate, over connections that each wait for their answer. Prints a line behind each turn."""
     draw = random.Random(time.time())
-    due, turn_s = time.perf_counter(), 1 / rate
-    end = due + seconds
-    took: list[float] = []
-    bad = 0
+    opened = {port: [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)] for port in ports}
 
     def request() -> bytes:
         if case == "gets":
@@ -95,11 +110,9 @@ async def asked(port: int, case: str, rate: float, batch: int, seconds: float) -
         body = f'{{"keys":[{keys}]}}'.encode()
         return b"POST /api/query/spent HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
-    async def one() -> None:
-        nonlocal due, bad
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (at := due) < end:
-            due += turn_s
+    async def one(turn: Turn, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (at := turn.due) < turn.end:
+            turn.due += 1 / rate
             if (left := at - time.perf_counter()) > 0:
                 await asyncio.sleep(left)
             asked_s = time.perf_counter()
@@ -107,21 +120,19 @@ async def asked(port: int, case: str, rate: float, batch: int, seconds: float) -
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"Content-Length: (\d+)", head)
             body = await reader.readexactly(int(length[1]) if length else 0)
-            took.append(time.perf_counter() - asked_s)
-            bad += not head.startswith(b"HTTP/1.1 200") or b'"value' not in body
-        writer.close()
+            turn.took.append(time.perf_counter() - asked_s)
+            turn.bad += not head.startswith(b"HTTP/1.1 200") or b'"value' not in body
 
-    began = time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
-    lasted = time.perf_counter() - began
-    took.sort()
-    each = batch if case == "batches" else 1
-    return {
-        "per_s": len(took) * each / lasted,
-        "bad": bad,
-        "p50_ms": took[len(took) // 2] * 1000,
-        "p99_ms": took[len(took) * 99 // 100] * 1000,
-    }
+    for number in range(turns):
+        began = time.perf_counter()
+        turn = Turn(began, began + seconds)
+        await asyncio.gather(*(one(turn, *pair) for pair in opened[ports[number % 2]]))
+        print(
+            orjson.dumps(turn.told(time.perf_counter() - began, batch if case == "batches" else 1)).decode(), flush=True
+        )
+    for pairs in opened.values():
+        for _, writer in pairs:
+            writer.close()
 
 
 async def answering(body: bytes) -> None:
@@ -190,20 +201,26 @@ class Loaded:
         lines = re.findall(r"^headgate_records_read_total\{.*?\} (\S+)$", text, re.MULTILINE)
         return sum(map(float, lines))
 
-    def turn(self, case: str, rate: float, batch: int, seconds: float, *, instead: int = 0) -> dict[str, Any]:
-        """One turn: what the worker did, and how it answered. `instead`: the port of the stand-in that is asked."""
-        began, before = time.time(), self.records()
-        words = [*ITSELF, "--ask", *map(str, (instead or self.port, case, rate, batch, seconds))]
-        found = subprocess.run(words, capture_output=True, check=True, env=KEPT, cwd=HERE)
-        answers = orjson.loads(found.stdout)
-        done, ended = self.records() - before, time.time()
-        cpu = self.program.cpu_between(began, ended)
-        if not done:
-            raise AssertionError("the worker has nothing to do any more: give more --records")
-        said = f"not {case}" if instead else case
-        return {"case": said, "per_s": done / (ended - began), "per_cpu_s": done / cpu, "cpu": cpu / (ended - began), **{
-            f"asked_{name}": value for name, value in answers.items()
-        }}  # fmt: skip
+    def turns(self, case: str, rate: float, batch: int, given: Any, other: int) -> Iterator[dict[str, Any]]:
+        """What the worker did in each turn, and how it answered; in the first, the last and every other one the stand-in was asked."""
+        ask = (other, self.port, case, rate, batch, 2 * given.rounds + 1, given.seconds)
+        words = [*ITSELF, "--ask", *map(str, ask)]
+        before, began = self.records(), time.time()
+        with subprocess.Popen(words, stdout=subprocess.PIPE, env=KEPT, cwd=HERE) as asks:
+            assert asks.stdout is not None
+            for at, told in enumerate(asks.stdout):
+                now, ended = self.records(), time.time()
+                done, lasted = now - before, ended - began
+                if not done:
+                    raise AssertionError("the worker has nothing to do any more: give more --records")
+                cpu = self.program.cpu_between(began, ended)
+                found = {"case": case if at % 2 else f"not {case}", "per_s": done / lasted, "per_cpu_s": done / cpu}
+                yield {
+                    **found,
+                    "cpu": cpu / lasted,
+                    **{f"asked_{name}": value for name, value in orjson.loads(told).items()},
+                }
+                before, began = now, ended
 
 
 def measured(broker: Broker, directory: Path, given: Any) -> list[dict[str, Any]]:
@@ -221,12 +238,12 @@ def measured(broker: Broker, directory: Path, given: Any) -> list[dict[str, Any]
         loaded = Loaded(program, port_of(program, log))
         loaded.warm()
         rows: list[dict[str, Any]] = []
-        for case in ["gets", "batches"] * given.rounds:
+        for case in ("gets", "batches"):
             rate, keys = (given.gets, 1) if case == "gets" else (given.keys / given.batch, given.batch)
             with stand_in(loaded.answered(case, keys)) as other:
-                for instead in (other, 0, other):
-                    rows.append(loaded.turn(case, rate, given.batch, given.seconds, instead=instead))
-                    print(line(rows[-1]), flush=True)
+                for row in loaded.turns(case, rate, given.batch, given, other):
+                    rows.append(row)
+                    print(line(row), flush=True)
         return rows
     finally:
         program.stop()
@@ -274,27 +291,28 @@ def slower(rows: list[dict[str, Any]], case: str) -> list[float]:
 def main() -> int:
     """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench queries", description=(__doc__ or "").partition("\n")[0])
-    words.add_argument("--quick", action="store_true", help="turns of 3 s, one round")
-    words.add_argument("--seconds", type=float, default=0, help="how long a turn lasts: 5, or 3 in a quick run")
-    words.add_argument("--rounds", type=int, default=0, help="4, or 1 in a quick run")
+    words.add_argument("--quick", action="store_true", help="three rounds")
+    words.add_argument("--seconds", type=float, default=0, help="how long a turn lasts: 1.5")
+    words.add_argument(
+        "--rounds", type=int, default=0, help="how often the worker is asked for so long: 14, or 3 in a quick run"
+    )
     words.add_argument("--records", type=int, default=0, help="how many stand in the input")
     words.add_argument("--gets", type=float, default=1_000, help="single gets a second")
     words.add_argument("--keys", type=float, default=20_000, help="keys a second in batches")
     words.add_argument("--batch", type=int, default=500)
-    words.add_argument("--ask", nargs=5, help=argparse.SUPPRESS)
+    words.add_argument("--ask", nargs=7, help=argparse.SUPPRESS)
     words.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     given = words.parse_args()
     if given.answer:
         asyncio.run(answering(sys.stdin.buffer.read(given.answer)))
         return 0
     if given.ask:
-        port, case, rate, batch, seconds = given.ask
-        found = asyncio.run(asked(int(port), case, float(rate), int(batch), float(seconds)))
-        sys.stdout.buffer.write(orjson.dumps(found))
+        other, port, case, rate, batch, turns, seconds = given.ask
+        asyncio.run(asked((int(other), int(port)), case, float(rate), int(batch), int(turns), float(seconds)))
         return 0
-    given.seconds = given.seconds or (3.0 if given.quick else 5.0)
-    given.rounds = given.rounds or (1 if given.quick else 4)
-    given.records = given.records or int((6 * given.rounds + 4) * (given.seconds + 1) * 300_000)
+    given.seconds = given.seconds or 1.5
+    given.rounds = given.rounds or (3 if given.quick else 14)
+    given.records = given.records or int((4 * given.rounds + 2) * given.seconds * 250_000) + 3_000_000
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         rows = measured(broker, directory, given)
     failed = False
