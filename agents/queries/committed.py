@@ -172,6 +172,10 @@ def written(document: Any) -> bytes:
     b'{"at":{"bytes":"01"},"n":1180591620717411303424}'
     """
     try:
+        return orjson.dumps(document)
+    except TypeError:  # nearly no document has what JSON has no form for, and to ask for it costs each
+        pass
+    try:
         return orjson.dumps(document, default=_part, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:  # a number of more than 64 bits
         return orjson.dumps(_spelled(document), default=_part, option=orjson.OPT_NON_STR_KEYS)

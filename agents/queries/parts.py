@@ -16,7 +16,7 @@ from ...core.errors import DataError, EnvironmentFault, HeadgateError
 from ...core.names import StreamPartition, natural
 from ...core.orders import TaskState
 from ...core.settings import offer
-from ..records.kafka.partitioner import Partitioner, partition_of
+from ..records.kafka.partitioner import Partitioner
 from ..state.opening import open_tables
 from .committed import CommittedPart, CopiedPart
 from .queryable import Queryable, queryables, refused
@@ -114,14 +114,13 @@ class QueryParts:
             found = places[stream] = [one[0] for one in owners] if all(owners) else []
         return found
 
-    def task_of(self, table: Queryable, key: bytes) -> str | None:
-        """The one task that may have a key; None if that is not known."""
-        places = self.places(table.stream) if table.stream else []
-        return places[partition_of(key, len(places))] if places else None
-
     def has(self, task: str) -> bool:
         """Whether this worker can read a task."""
         return self._actor(task) is not None
+
+    def running(self, task: str) -> TaskActor | None:
+        """A task that this worker has, in whatever state it is."""
+        return self._worker.actors.get(task)
 
     def _actor(self, task: str) -> TaskActor | None:
         actor = self._worker.actors.get(task)

@@ -34,6 +34,7 @@ from ..queries.committed import CommitMark, CommittedPart, written
 from ..queries.json_keys import decoded, encoded, encoded_text, prefix_bytes
 from ..queries.parts import QueryParts, SeveralTasks, TaskOwner, TaskUnserved, spread
 from ..queries.queryable import Queryable
+from ..queries.quick_rows import QuickRows
 from .requests import AskedOf, PageOf, as_request, asked_of, position_of, prefix_of, request_of
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Queries:
         self._token = token
         self._session: ClientSession | None = None
         self.parts = QueryParts(worker, heard_ms)
+        self._quick = QuickRows(self.parts, worker.options.processor, heard_ms, lambda: worker.port.clock.now().wall)
 
     async def stop(self) -> None:
         """Close the connections to other workers."""
@@ -121,12 +123,11 @@ class Queries:
     def at_once(self, table: str, key: str, query: Mapping[str, str], meant: str) -> QueryAnswer | None:
         """The answer for one key, if this worker has all tasks that must be asked; otherwise None."""
         try:
+            if not query and not meant and (body := self._quick.answer(table, key)) is not None:
+                return QueryAnswer(OK, body)
             self._for_me(meant)
             asked = self.parts.table(table)
             raw = encoded_text(table, asked.key, key)
-            if not query and (task := self.parts.task_of(asked, raw)) is not None:
-                part = self.parts.part(task, asked)
-                return None if part is None else QueryAnswer(OK, self._row(asked, raw, part))
             found = self._all_here(asked, [raw], spread(self.parts, asked, [raw], asked_of(query).tasks))
             return None if found is None else QueryAnswer(OK, _one(asked, raw, found))
         except HeadgateError as error:
@@ -229,14 +230,6 @@ class Queries:
         return encoded(asked.name, asked.key, cast("list[Any]", forms)), asked_of(request)
 
     # ---------------------------------------------------------------------------------------------------------------- reading
-
-    def _row(self, asked: Queryable, key: bytes, part: CommittedPart) -> bytes:
-        """The answer for a key of which it is known that no other task has it."""
-        value, commit = part.one(key), self._commit(part.at(self._worker.port.clock.now().wall))
-        shown = None if value is None else orjson.Fragment(value)
-        return written(
-            {"table": asked.name, "key": decoded(asked.key, key), "found": value is not None, "value": shown, **commit}
-        )
 
     def _all_here(self, asked: Queryable, keys: list[bytes], wanted: Mapping[str, list[int]]) -> FoundKeys | None:
         """What these tasks have; None if this worker cannot read all of them."""

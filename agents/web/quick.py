@@ -31,6 +31,10 @@ MOST_HEAD, MOST_BODY = 8_192, 1 << 20
 REASON = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 409: b"Conflict", 503: b"Service Unavailable"}
 ONE_KEY = re.compile(rb"GET /api/query/([!-$&-.0->@-~]+)/([!-$&->@-~]+) HTTP/1\.1").fullmatch
 """The line that asks for one key and nothing more, where no letter stands for another one."""
+FOR_ONE_KEY = re.compile(
+    rb"GET /api/query/([!-$&-.0->@-~]+)/([!-$&->@-~]+) HTTP/1\.1\r\n(.*)\r\n\r\n", re.DOTALL
+).fullmatch
+"""A whole request that does."""
 LEFT_TO_THE_SERVER = ("transfer-encoding", "content-encoding", "expect", "upgrade")
 MEANT = MEANT_FOR.lower()
 _NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch
@@ -73,6 +77,19 @@ class QuickFront:
                 self._heads.clear()
             found = self._heads[lines] = self._read(lines)
         return found
+
+    def at_once(self, data: bytes) -> bytes | None:
+        """What answers this, if it is one request for one key with a head that was read before, as nearly all are."""
+        if (one := FOR_ONE_KEY(data)) is None:
+            return None
+        head = self._heads.get(one[3])
+        if head is None or head.length or head.meant or head.closes:
+            return None
+        answer = self.queries.at_once(one[1].decode(), one[2].decode(), NOTHING, "")
+        if answer is None:
+            return None
+        self.served[answer.status] += 1
+        return _response(answer, closes=False)
 
     def _read(self, lines: bytes) -> QuickHead:
         headers: dict[str, str] = {}
@@ -134,6 +151,9 @@ class QuickConnection(asyncio.BufferedProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Answer what can be answered, in order; hand over before what cannot."""
+        if not self._data and self._transport is not None and (answer := self._front.at_once(data)) is not None:
+            self._transport.write(answer)
+            return
         self._data = data = self._data + data if self._data else data
         while data and self._transport is not None:
             size = self._one(data)
