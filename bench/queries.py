@@ -8,8 +8,9 @@
   Who asks is one process, and goes on all the time: in turn it asks the worker, and a stand-in, which answers as many bytes and looks
   nothing up. Who asks the worker of a job is on another machine, and does not take its processor from it.
 - What questions cost is the worker's CPU time that its records do not explain: they take as much of it each as in the turns before and
-  behind, where it is not asked. By so much of a core is a worker slower that has one core for itself. Records a second are those of the
-  neighbours on the machine, too, and change within seconds: so turns are short and many, and the median counts.
+  behind, where it is not asked. By so much of a core is a worker slower that has one core for itself. It has one, where the machine has
+  several and `taskset` is there: all others share the rest. Records a second are those of the neighbours on the machine, too, and change
+  within seconds: so turns are short and many, and the median counts.
 
 Prints a line for each turn; writes `bench/out/queries.json`. Wanted: all questions answered at their rate, for at most 10 % of a core.
 """
@@ -19,8 +20,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -46,6 +49,9 @@ CONNECTIONS = 32
 HERE = Path(__file__).resolve().parent.parent
 ITSELF = (sys.executable, "-m", "bench.queries")
 MOST = 0.10
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") and shutil.which("taskset") else []
+OWN_CORE = ("taskset", "-c", str(CORES[0])) if len(CORES) > 1 else ()
+"""How the worker gets a core for itself."""
 JOB = """
 import os
 import headgate as hg
@@ -230,7 +236,16 @@ def measured(broker: Broker, directory: Path, given: Any) -> list[dict[str, Any]
     make_topic(broker.bootstrap, source, partitions=4)
     fill(broker.bootstrap, source, given.records)
     (directory / "query_job.py").write_text(JOB)
-    words = [sys.executable, "-m", "headgate.agents.cli", "run", "query_job:app", "--app-dir", str(directory)]
+    words = [
+        *OWN_CORE,
+        sys.executable,
+        "-m",
+        "headgate.agents.cli",
+        "run",
+        "query_job:app",
+        "--app-dir",
+        str(directory),
+    ]
     words += ["-b", broker.bootstrap, "--state-dir", str(directory / "state"), "--log-format", "json"]
     log = directory / f"{job}.log"
     program = Program(words, {"BENCH_JOB": job, "BENCH_SOURCE": source}, log).start()
@@ -313,6 +328,8 @@ def main() -> int:
     given.seconds = given.seconds or 1.5
     given.rounds = given.rounds or (3 if given.quick else 14)
     given.records = given.records or int((4 * given.rounds + 2) * given.seconds * 250_000) + 3_000_000
+    if OWN_CORE:
+        os.sched_setaffinity(0, CORES[1:])  # and all that is started from here
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         rows = measured(broker, directory, given)
     failed = False
