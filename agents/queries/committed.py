@@ -22,7 +22,7 @@ from typing import Any, cast
 import msgspec
 import orjson
 
-from ..state.store import Store
+from ..state.store import Store, StoreMeta
 from ..state.table import Table
 from .json_keys import after_prefix
 from .queryable import Queryable
@@ -42,6 +42,11 @@ class CommitMark:
     age_ms: int
     standby: bool = False
     """Whether it is of a copy that follows the log."""
+
+
+def age_ms(meta: StoreMeta, owned_ms: int | None, now_ms: int) -> int:
+    """How long ago a store was last known to stand at the end of its log."""
+    return max(0, now_ms - max(meta.followed_until_ms or 0, owned_ms or 0))
 
 
 class CommittedPart:
@@ -68,8 +73,7 @@ class CommittedPart:
     def at(self, now_ms: int) -> CommitMark:
         """The commit of what is read now."""
         meta = self._store.meta
-        known_ms = max(meta.followed_until_ms or 0, self._owned_ms or 0)
-        return CommitMark(self.task, meta.position, max(0, now_ms - known_ms), self.standby)
+        return CommitMark(self.task, meta.position, age_ms(meta, self._owned_ms, now_ms), self.standby)
 
     def read(self, keys: Sequence[bytes]) -> list[Any]:
         """The values of encoded keys, for `written`; None for a key without a row."""

@@ -18,7 +18,7 @@ from ...core.coordination.state import JobState
 from ...core.errors import HeadgateError
 from ..records.kafka.partitioner import partition_of
 from ..records.values.serdes import writes_utf8
-from .committed import CommittedPart
+from .committed import CommittedPart, age_ms
 from .parts import QueryParts
 from .queryable import Queryable
 
@@ -91,7 +91,7 @@ class QuickRows:
         except (HeadgateError, UnicodeEncodeError):
             return None
         meta = found.store.meta
-        known_ms = max(meta.followed_until_ms or 0, self._heard_ms() if found.actor.state.settled else 0)
+        owned_ms = self._heard_ms() if found.actor.state.settled else None
         return b'%b%b,"found":%b,"value":%b%b%b,"age_ms":%d}' % (
             found.begins,
             said,
@@ -99,7 +99,7 @@ class QuickRows:
             b"null" if value is None else value,
             found.goes_on,
             b"null" if meta.position is None else b"%d" % meta.position,
-            max(0, self._now_ms() - known_ms),
+            age_ms(meta, owned_ms, self._now_ms()),
         )
 
     def _find(self, name: str) -> QuickTable | None:

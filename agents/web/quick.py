@@ -29,11 +29,10 @@ PATH = b"/api/query/"
 OURS = (b"GET " + PATH, b"POST " + PATH)
 MOST_HEAD, MOST_BODY = 8_192, 1 << 20
 REASON = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 409: b"Conflict", 503: b"Service Unavailable"}
-ONE_KEY = re.compile(rb"GET /api/query/([!-$&-.0->@-~]+)/([!-$&->@-~]+) HTTP/1\.1").fullmatch
+_LINE = rb"GET /api/query/([!-$&-.0->@-~]+)/([!-$&->@-~]+) HTTP/1\.1"
+ONE_KEY = re.compile(_LINE).fullmatch
 """The line that asks for one key and nothing more, where no letter stands for another one."""
-FOR_ONE_KEY = re.compile(
-    rb"GET /api/query/([!-$&-.0->@-~]+)/([!-$&->@-~]+) HTTP/1\.1\r\n(.*)\r\n\r\n", re.DOTALL
-).fullmatch
+FOR_ONE_KEY = re.compile(_LINE + rb"\r\n(.*)\r\n\r\n", re.DOTALL).fullmatch
 """A whole request that does."""
 LEFT_TO_THE_SERVER = ("transfer-encoding", "content-encoding", "expect", "upgrade")
 MEANT = MEANT_FOR.lower()

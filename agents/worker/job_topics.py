@@ -9,7 +9,8 @@ whose inputs or outputs are refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.model import JobModel
@@ -24,7 +25,6 @@ from ..job.steps.ends import ShareStep
 from ..kafka.connect import CONNECT_S
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
-from ..kafka.topic_defaults import TopicDefaults
 from ..kafka.topics import (
     COORDINATOR,
     DEAD_LETTERS,
@@ -40,6 +40,7 @@ from ..kafka.topics import (
 )
 from ..logger import Logger
 from ..runtime.writing.outbox import Outbox
+from .topic_defaults import TopicDefaults
 
 log = Logger("headgate.topics")
 LOOK_S = 1.0
@@ -79,6 +80,12 @@ class JobTopics:
         """The topics that match a pattern of the job and are no inputs of its code: they came after its run began."""
         self.away: list[str] = []
         """The inputs that match a pattern of the job and do not exist any more."""
+
+    @classmethod
+    def of(cls, client: ClientSettings, declared: Declared, value: Callable[[str], Any]) -> JobTopics:
+        """The topics, as these settings would have them."""
+        creates = bool(value("topic.create-outputs"))
+        return cls(client, declared, create_outputs=creates, defaults=TopicDefaults.of(value))
 
     async def start(self) -> None:
         """Connect."""
@@ -213,7 +220,7 @@ class JobTopics:
 
     async def _look_at_the_rest(self) -> None:
         """Name departures of the topics that a leader creates, which it asks about only when it gives the job a model."""
-        specs = self._of_a_model()
+        specs = [spec for spec in self._of_a_model() if spec.preferred or spec.replication > 0]
         found = await self.topics.find([spec.name for spec in specs])
         self._name_departures(specs, found)
 

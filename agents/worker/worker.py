@@ -27,7 +27,6 @@ from ..job.derive.declaration import Declared
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.range_client import RANGE_CLIENT
-from ..kafka.topic_defaults import TopicDefaults
 from ..live_settings import Settings
 from ..logger import Logger
 from ..measured import clocks_of_thread
@@ -77,8 +76,7 @@ class Worker:
         self.app.sensors.add(self.sensor)
         alone = Settings({**options.settings, **options.alone})
         connect(self.declared.steps, lambda: _registry(alone, options))
-        creates, defaults = alone.value("topic.create-outputs"), TopicDefaults.of(alone.value)
-        self.topics = JobTopics(options.client, self.declared, create_outputs=creates, defaults=defaults)
+        self.topics = JobTopics.of(options.client, self.declared, alone.value)
         self.offsets = KafkaOffsets(options.client)
         graph = self.declared.graph
         self.upkeep = Upkeep(

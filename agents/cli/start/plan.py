@@ -28,7 +28,6 @@ from ....core.names import natural
 from ...job.derive.declaration import Declared
 from ...job.derive.named_fields import on_columns
 from ...job.steps.step import Step
-from ...kafka.topic_defaults import TopicDefaults
 from ...kafka.topics import ABOUT_PROPERTIES, Compared, Difference, ExistingTopic, TopicSpec, compared
 from ...process.configuration import CommandLine, Configuration
 from ...process.launch import bound_inputs, load_app
@@ -179,8 +178,8 @@ def _options(declared: Declared, configuration: Configuration, *, bounded: bool 
 async def _intended(
     declared: Declared, configuration: Configuration, state: JobState | None
 ) -> tuple[JobTopics, Intended]:
-    creates = bool(configuration.value("topic.create-outputs"))
-    topics = _topics_of(configuration, declared)
+    topics = JobTopics.of(configuration.client, declared, configuration.value)
+    creates = topics.create_outputs
     plan = leader_config(_options(declared, configuration), configuration.given).plan
     before = None if state is None else state.model
     joined = () if state is None or state.run is None or state.run.state in OVER else state.run.joined
@@ -489,15 +488,9 @@ async def _topics_plan(declared: Declared, configuration: Configuration) -> tupl
     return made.commands, made.refused
 
 
-def _topics_of(configuration: Configuration, declared: Declared) -> JobTopics:
-    """The topics of a job, as its worker would create them."""
-    creates, defaults = bool(configuration.value("topic.create-outputs")), TopicDefaults.of(configuration.value)
-    return JobTopics(configuration.client, declared, create_outputs=creates, defaults=defaults)
-
-
 async def _without_inputs(declared: Declared, configuration: Configuration) -> list[str]:
     """The commands while an input is missing: that input first."""
-    topics = _topics_of(configuration, declared)
+    topics = JobTopics.of(configuration.client, declared, configuration.value)
     await topics.start()
     try:
         specs = topics.specs_of_unknown_width()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topic_defaults import TopicDefaults
 from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, ExistingTopic, TopicSpec, departures, differences
+from headgate.agents.worker.topic_defaults import TopicDefaults
 from headgate.core.errors import SettingError
 
 CLIENT = ClientSettings("b:1")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.errors import SettingError
-from .topics import DAY_MS, TopicSpec
+from ..kafka.topics import DAY_MS, TopicSpec
 
 
 @dataclass(frozen=True, slots=True)
