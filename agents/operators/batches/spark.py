@@ -425,7 +425,7 @@ class BatchOp(Operator):
         if self.results.waits(first):
             return False
         if self.results.again_ms(first) is not None:
-            self.results.begin_again([one for one in self.rows.kept.closed if one.turn < self._durable])
+            self.results.start_over([one for one in self.rows.kept.closed if one.turn < self._durable])
             return False
         self._start()
         return await self.results.take(first)

@@ -162,7 +162,7 @@ class Results:
         under_way = self.written.under_way(first) if first.whole else self.runs.has(first.number)
         return None if under_way else self._pauses.end_ms(first.number)
 
-    def begin_again(self, closed: Sequence[Closed]) -> None:
+    def start_over(self, closed: Sequence[Closed]) -> None:
         """Begin what its pause is over for."""
         if closed[0].whole:
             self.written.start(closed[0])
