@@ -1,6 +1,6 @@
 """What questions about a table cost a worker that is fully loaded: single gets and batches over HTTP, in turn with the worker not asked.
 
-    python -m bench queries [--quick] [--seconds 1.5] [--rounds 14] [--gets 1000] [--keys 20000] [--batch 500]
+    python -m bench queries [--quick] [--seconds 0.25] [--rounds 120] [--gets 1000] [--keys 20000] [--batch 500]
 
 - One worker, four tasks: rows are re-keyed, given to a function, counted and summed by key; 100,000 keys. Its input is in the topic before
   it starts, so it works as fast as it can all the time.
@@ -9,8 +9,8 @@
   nothing up. Who asks the worker of a job is on another machine, and does not take its processor from it.
 - What questions cost is the worker's CPU time that its records do not explain: they take as much of it each as in the turns before and
   behind, where it is not asked. By so much of a core is a worker slower that has one core for itself. It has one, where the machine has
-  several and `taskset` is there: all others share the rest. Records a second are those of the neighbours on the machine, too, and change
-  within seconds: so turns are short and many, and the median counts.
+  several and `taskset` is there: all others share the rest. How fast a core is depends on the neighbours on the machine, too, and changes
+  within seconds: so turns are short and many, and the median counts. Its 95 % interval says how far it can be trusted.
 
 Prints a line for each turn; writes `bench/out/queries.json`. Wanted: all questions answered at their rate, for at most 10 % of a core.
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import random
 import re
@@ -303,13 +304,20 @@ def slower(rows: list[dict[str, Any]], case: str) -> list[float]:
     ]
 
 
+def interval(found: list[float]) -> tuple[float, float]:
+    """Between which of the figures their median is, with 95 %."""
+    ordered, n = sorted(found), len(found)
+    off = 0.98 * math.sqrt(n)  # 1.96 standard deviations of how many of n lie below the median
+    return ordered[max(0, int(n / 2 - off))], ordered[min(n - 1, int(n / 2 + off))]
+
+
 def main() -> int:
     """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench queries", description=(__doc__ or "").partition("\n")[0])
-    words.add_argument("--quick", action="store_true", help="three rounds")
-    words.add_argument("--seconds", type=float, default=0, help="how long a turn lasts: 1.5")
+    words.add_argument("--quick", action="store_true", help="ten rounds")
+    words.add_argument("--seconds", type=float, default=0.25, help="how long a turn lasts")
     words.add_argument(
-        "--rounds", type=int, default=0, help="how often the worker is asked for so long: 14, or 3 in a quick run"
+        "--rounds", type=int, default=0, help="how often the worker is asked for so long: 120, or 10 in a quick run"
     )
     words.add_argument("--records", type=int, default=0, help="how many stand in the input")
     words.add_argument("--gets", type=float, default=1_000, help="single gets a second")
@@ -325,8 +333,7 @@ def main() -> int:
         other, port, case, rate, batch, turns, seconds = given.ask
         asyncio.run(asked((int(other), int(port)), case, float(rate), int(batch), int(turns), float(seconds)))
         return 0
-    given.seconds = given.seconds or 1.5
-    given.rounds = given.rounds or (3 if given.quick else 14)
+    given.rounds = given.rounds or (10 if given.quick else 120)
     given.records = given.records or int((4 * given.rounds + 2) * given.seconds * 250_000) + 3_000_000
     if OWN_CORE:
         os.sched_setaffinity(0, CORES[1:])  # and all that is started from here
@@ -337,11 +344,12 @@ def main() -> int:
         rates = [row["asked_per_s"] for row in rows if row["case"] == case]
         bad = sum(row["asked_bad"] for row in rows if row["case"] == case)
         core, wall = median(cost(rows, case)), median(slower(rows, case))
+        low, high = interval(cost(rows, case))
         well = median(rates) >= 0.98 * wanted and not bad and core <= MOST
         failed |= not well
         print(
-            f"{case}: {median(rates):,.0f} keys/s answered, wanted {wanted:,.0f}, for {core:.1%} of a core; {wall:.1%} fewer records "
-            f"a second at {median(row['cpu'] for row in rows):.2f} CPU: {'ok' if well else 'TOO SLOW'}"
+            f"{case}: {median(rates):,.0f} keys/s answered, wanted {wanted:,.0f}, for {core:.1%} of a core ({low:.1%} to {high:.1%}); "
+            f"{wall:.1%} fewer records a second at {median(row['cpu'] for row in rows):.2f} CPU: {'ok' if well else 'TOO SLOW'}"
         )
     report.keep("queries", {"quick": given.quick, "rows": rows})
     return int(failed)
