@@ -1,13 +1,14 @@
 """How long a task with much state pauses when it moves to a worker with an empty disk: prepared, and as it is.
 
-    python -m bench moves [--quick] [--keys 1000000] [--rounds 5] [--kills 2] [--rate 1000]
+    python -m bench moves [--quick] [--keys 1000000] [--rounds 5] [--leaves 3] [--kills 2] [--rate 1000]
 
 A job counts records by key in one task, whose log holds a record for each key. Records come at a steady rate. Then a worker with an empty
 disk joins at another location, and the task moves there; this is repeated, prepared (`placement.prepare`) and at once in turn, so that both
 meet the same machine. The figures of each move: the longest gap between outputs that a read-committed reader sees, the time from the order
 to release until the task runs, how many records of the log were replayed under the grant, and how long the move took with its preparation.
-Beside it: the longest gap in the same time without a move. Then the owner is killed instead, with its disk out of reach: with a standby
-(`standby=1`) and without, in turn. Prints a table; writes `bench/out/moves.json`.
+Beside it: the longest gap in the same time without a move. Then the owner gets SIGTERM instead: with `stop.prepare`, in which the other
+worker prepares the task, and without, in turn. Then it is killed, with its disk out of reach: with a standby (`standby=1`) and without, in
+turn. Prints a table; writes `bench/out/moves.json`.
 """
 
 from __future__ import annotations
@@ -158,15 +159,20 @@ def logged(one: Program, what: str) -> list[dict[str, Any]]:
     return [event for event in events(one) if event.get("event") == what]
 
 
-def killed(run: Run, name: str, steady: Steady, old: Program, new: Program, how: str) -> dict[str, Any]:
-    """Kill the owner while another worker is there, and measure."""
+def ended(run: Run, name: str, steady: Steady, old: Program, new: Program, how: str) -> dict[str, Any]:
+    """End the owner while another worker is there, and measure."""
     command(run, "config", "set", name, "standby", str(int(how == "standby")))
+    command(run, "config", "set", name, "placement.prepare", "5m")
+    command(run, "config", "set", name, "stop.prepare", "5m" if how == "leaves, prepared" else "0s")
     wait(new, "joined", lambda: any(event.get("ready") for event in logged(new, "readiness")))
     if how == "standby":
         wait(new, "follows", lambda: logged(new, "a task log is followed"))
     time.sleep(SETTLE_S)
     died = time.time()
-    os.killpg(old.popen.pid, signal.SIGKILL)
+    if how.startswith("leaves"):
+        old.popen.terminate()
+    else:
+        os.killpg(old.popen.pid, signal.SIGKILL)
     wait(new, "runs", lambda: moments(new, "running"))
     time.sleep(SETTLE_S)
     runs, restoring = moments(new, "running")[-1], moments(new, "restoring")[-1]
@@ -176,8 +182,8 @@ def killed(run: Run, name: str, steady: Steady, old: Program, new: Program, how:
     }  # fmt: skip
 
 
-def measure(run: Run, keys: int, rounds: int, kills: int, rate: int) -> list[dict[str, Any]]:
-    """All moves of one job, and all deaths."""
+def measure(run: Run, keys: int, rounds: int, leaves: int, kills: int, rate: int) -> list[dict[str, Any]]:
+    """All moves of one job, and all ends of an owner."""
     name = f"moves-{uuid.uuid4().hex[:6]}"
     source, target = f"{name}-in", f"{name}-out"
     for topic in (source, target):
@@ -198,9 +204,10 @@ def measure(run: Run, keys: int, rounds: int, kills: int, rate: int) -> list[dic
         told(rows[-1])
         owner.stop()
         owner = new
-    for number in range(2 * rounds + 2, 2 * (rounds + kills) + 2):
+    ways = ["leaves, prepared", "leaves"] * leaves + ["standby", "no standby"] * kills
+    for number, how in enumerate(ways, 2 * rounds + 2):
         new = worker(run, name, source, target, number)
-        rows.append(killed(run, name, steady, owner, new, "standby" if number % 2 == 0 else "no standby"))
+        rows.append(ended(run, name, steady, owner, new, how))
         told(rows[-1])
         owner.stop()
         owner = new
@@ -213,7 +220,7 @@ def told(row: dict[str, Any]) -> None:
     """Print a move."""
     gap, quiet, switch, restore = (row[name] * 1e3 for name in ("gap_s", "quiet_s", "switch_s", "restore_s"))
     print(
-        f"{row['how']:>10}   longest gap {gap:7,.0f} ms (without {quiet:4,.0f} ms)   release to running {switch:6,.0f} ms, of it "
+        f"{row['how']:>16}   longest gap {gap:7,.0f} ms (without {quiet:4,.0f} ms)   release to running {switch:6,.0f} ms, of it "
         f"restoring {restore:6,.0f} ms   replayed {row['replayed']:>9,}   in all {row['move_s']:6.2f} s",
         flush=True,
     )
@@ -222,15 +229,17 @@ def told(row: dict[str, Any]) -> None:
 def main() -> int:
     """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench moves", description=(__doc__ or "").partition("\n")[0])
-    words.add_argument("--quick", action="store_true", help="50,000 keys, one move of each kind")
+    words.add_argument("--quick", action="store_true", help="50,000 keys, one of each kind")
     words.add_argument("--keys", type=int, default=1_000_000)
     words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--leaves", type=int, default=3)
     words.add_argument("--kills", type=int, default=2)
     words.add_argument("--rate", type=int, default=1000)
     given = words.parse_args()
-    keys, rounds, kills = (50_000, 1, 1) if given.quick else (given.keys, given.rounds, given.kills)
+    often = (1, 1, 1) if given.quick else (given.rounds, given.leaves, given.kills)
+    keys = 50_000 if given.quick else given.keys
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
-        rows = measure(Run(broker, directory, quick=given.quick, rounds=1), keys, rounds, kills, given.rate)
+        rows = measure(Run(broker, directory, quick=given.quick, rounds=1), keys, *often, given.rate)
     for how in dict.fromkeys(row["how"] for row in rows):
         of = [row for row in rows if row["how"] == how]
         one = {

@@ -29,11 +29,13 @@ class Ending:
         """The parts that did not end. The process must then exit without waiting for them."""
         self._until_s: float | None = None
 
-    def begin(self, seconds: float) -> float:
-        """Start the deadline; only the first call counts. Returns how much of it is for leaving."""
+    def begin(self, before_s: float, seconds: float) -> float:
+        """Start the deadline, with a time before it in which the worker works on; only the first call counts. Returns after how long
+        leaving must be over.
+        """
         if self._until_s is None:
-            self._until_s = time.monotonic() + seconds
-        return seconds * LEAVING
+            self._until_s = time.monotonic() + before_s + seconds
+        return before_s + seconds * LEAVING
 
     def hurry(self) -> None:
         """End the deadline now: steps that have not begun get only a moment."""

@@ -189,7 +189,7 @@ class Worker:
     async def _stop(self) -> None:
         """Stop all parts, in order. `ending` names a step that does not end in time and leaves it behind, so nothing can hang here."""
         self.participant.over.set()
-        self.ending.begin(self.settings.seconds("stop.timeout"))
+        self.ending.begin(0, self.settings.seconds("stop.timeout"))
         if self._cut is not None:
             self._cut.cancel()
         self.coordination.stop()
@@ -214,15 +214,17 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------------------- how it ends
 
-    def leave(self, why: str) -> None:
+    def leave(self, why: str, *, prepared: bool = False) -> None:
         """React to SIGTERM or the like: commit, release, report and exit with 0, within `stop.timeout` whatever does not answer. If it does
-        not finish in that time, it logs what is unfinished and exits with 3.
+        not finish in that time, it logs what is unfinished and exits with 3. `prepared`: before that it works on for `stop.prepare`, while
+        others prepare its tasks.
         """
-        log.info("leaving", why=why)
-        patience = self.ending.begin(self.settings.seconds("stop.timeout"))
+        prepare_s = self.settings.seconds("stop.prepare") if prepared else 0.0
+        log.info("leaving", why=why, works_on_s=prepare_s or None)
+        patience = self.ending.begin(prepare_s, self.settings.seconds("stop.timeout"))
         if self._cut is None:
             self._cut = asyncio.get_running_loop().call_later(patience, self._cut_short)
-        self.coordination.feed_member(mw.Leave(why))
+        self.coordination.feed_member(mw.Leave(why, prepare_s))
 
     def _cut_short(self) -> None:
         """End although leaving is not finished. Committed work is not lost; the next owner of the tasks repeats the rest."""

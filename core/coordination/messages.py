@@ -223,6 +223,8 @@ class SetProcessor:
     """The tasks whose log it follows, because it is to run them, and of which it lacks little; each with the grant of its holder."""
     widens: bool = False
     """Whether it can run a task that reads topics which have joined the run. Versions that cannot do not say so."""
+    retires: bool = False
+    """Whether it is about to leave, and works on while others prepare its tasks."""
 
 
 @dataclass(frozen=True, slots=True)

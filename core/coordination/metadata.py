@@ -27,6 +27,8 @@ from . import requests as r
 from .state import FINAL, JobState
 
 CONFIG, LOCALITY, ASSIGNMENTS, REQUESTS = "config", "locality", "assignments", "requests"
+RETIRING = "retiring"
+"""The state of a worker that is about to leave, and works on while others prepare its tasks."""
 WRITTEN = "written"
 """The state of a request without an answer."""
 
@@ -169,7 +171,7 @@ def _locality(state: JobState) -> Values:
             "processor": processor,
             "incarnation": worker.incarnation,
             "process": worker.process,
-            "state": worker.state,
+            "state": RETIRING if worker.retires else worker.state,
             "counts": member is not None and member.incarnation == worker.incarnation and not member.dismissed,
             "location": worker.location,
             "url": worker.url,

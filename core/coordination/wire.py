@@ -216,6 +216,7 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
         "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(ProcessorState),
         "deployment": _text, "run_id": _text, "url": _text, "pid": _count, "version": _text, "fingerprint": _texts,
         "bounded": _flag, "since_ms": _count, "follows": _flag, "prepared": _map(_count), "widens": _flag,
+        "retires": _flag,
     },
     SetMember: {"processor": _text, "incarnation": _incarnation, "location": _text, "dismissed": _text},
     SetLeader: {"term": _count, "processor": _text, "process": _text, "job": _text},
@@ -248,7 +249,7 @@ _LEFT_OUT = frozenset(
     {
         "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "reopens", "failed", "bounded", "still", "drain_by",
         "overrides", "since_ms", "died", "unproven", "follows", "prepared", "unparks",
-        "joined", "unjoined", "widens",
+        "joined", "unjoined", "widens", "retires",
     }
 )  # fmt: skip
 """Fields that are not written while they are empty, so a message that does not need them is encoded without them."""

@@ -50,7 +50,7 @@ class Worker:
         self.proxy.__enter__()
         self.log = fleet.directory / f"{name}.log"
         self.log.touch()
-        self._read = 0
+        self._read = self._starts = 0
         self._up = self._ready = False
         self._incarnations = set[str]()
         self._start()
@@ -117,7 +117,9 @@ class Worker:
         command = ["run", "fleet_job:app", "--app-dir", str(HERE)]
         command += ["-b", self.proxy.bootstrap, "--state-dir", str(self.fleet.directory / f"disk-of-{self.name}")]
         command += ["--processor-id", self.name, "--run-id", "r", "--no-wait", "--log-format", "json"]
-        command += [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
+        self._starts += 1
+        prepare = {"stop.prepare": "5s" if self._starts % 2 else "0s"}  # every other time it works on after a SIGTERM
+        command += [word for name, value in {**QUICK, **prepare}.items() for word in ("--set", f"{name}={value}")]
         with self.log.open("ab") as out:
             names = {**os.environ, **self.fleet.names}
             self.process = forked.popen(command, stdout=out, env=names, cwd=self.fleet.directory)

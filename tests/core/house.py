@@ -363,9 +363,9 @@ class House:
         one.feed(one.member, ProducerLost(one.member.incarnation, why, failed, target))
         self.settle()
 
-    def leave(self, one: Worker) -> None:
+    def leave(self, one: Worker, prepare_s: float = 0.0) -> None:
         """SIGTERM."""
-        one.feed(one.member, Leave("SIGTERM"))
+        one.feed(one.member, Leave("SIGTERM", prepare_s))
         self.settle()
 
     def owners(self) -> dict[str, str]:

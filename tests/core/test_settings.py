@@ -141,6 +141,7 @@ MEANS_SOMETHING = {
     "placement.debounce": "tasks are placed as soon as a worker has joined",
     "placement.rejoin-grace": "nobody waits for a worker that has left",
     "placement.prepare": "tasks with state move at once",
+    "stop.prepare": "a worker leaves at once",
     "standby": "no log is followed but to prepare a move",
     "chooser.max-starve": "a lower tier is read in turn with the others",
     "chooser.align-wait": "alignment waits for no empty partition",

@@ -154,6 +154,24 @@ async def test_a_task_that_moves_to_another_disk_is_prepared_there_and_replays_o
     await fleet.right()
 
 
+async def test_a_worker_that_is_told_to_leave_works_on_until_its_task_is_prepared_elsewhere(job, topic):
+    """With `stop.prepare` a SIGTERM is a planned move of all that it has: no wait for its return, and no restore from the beginning."""
+    fleet = Fleet(job, topic, COUNTS)
+    settings = ("--set", "stop.prepare=10m", "--set", "placement.rejoin-grace=10m")
+    one, two = await one_each(
+        fleet, *RACKS, *settings, *disk(job, 1), first={"RACK": "a"}, second={"RACK": "b"}, other=disk(job, 2)
+    )
+    (moved,) = await running(two)
+    two.process.send_signal(signal.SIGTERM)
+    assert await two.ended() == 0
+    assert (await until_running(one, 2))[moved] <= TWO_COMMITS
+    assert "a task log is followed" in one.text()
+    assert '"why": "prepared"' in one.text() + two.text()
+    await fleet.right()
+    one.process.send_signal(signal.SIGTERM)  # no other one is left to wait for
+    assert await one.ended() == 0
+
+
 async def test_a_standby_takes_over_the_tasks_of_a_worker_that_is_killed_with_its_disk(job, topic):
     """It has followed the log on a disk of its own. What it replays are the last commits, of the ten rounds that the log holds."""
     fleet = Fleet(job, topic, COUNTS)

@@ -30,7 +30,7 @@ from headgate.spark_bridge.session.session import Spark
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PROVEN: dict[str, str] = {
     "workers": "test_scale",
-    **dict.fromkeys(("state.cleanup-delay", "placement.prepare", "standby"), "test_locations"),
+    **dict.fromkeys(("state.cleanup-delay", "placement.prepare", "stop.prepare", "standby"), "test_locations"),
 }
 
 

@@ -174,7 +174,8 @@ class Faults:
         victim = self.process()
         if victim is not None and victim.exit is None:
             victim.guilty_until = self.schedule.moment + 60.0
-            victim.to_member(member_words.Leave("SIGTERM"))
+            prepare_s = (0.0, 8.0)[int(self.schedule.moment * 1000) % 2]
+            victim.to_member(member_words.Leave("SIGTERM", prepare_s))
             self.world.took_effect("sigterm")
 
     def twin(self) -> None:

@@ -348,7 +348,7 @@ class Leaving:
         loop = asyncio.get_running_loop()
         Signals(
             lambda number: loop.call_soon_threadsafe(self.heard, number),
-            lambda: self.worker.settings.seconds("stop.timeout"),
+            lambda: self.worker.settings.seconds("stop.prepare") + self.worker.settings.seconds("stop.timeout"),
             self._nothing_suspected,
         ).listen()
 
@@ -363,6 +363,6 @@ class Leaving:
         self.asked = name
         click.echo(f"{name}: committing and leaving (Ctrl-C again exits at once)", err=True)
         if hasattr(self.worker.coordination, "member"):
-            self.worker.leave(name)
+            self.worker.leave(name, prepared=number == signal.SIGTERM)
         else:
             self.running.cancel()

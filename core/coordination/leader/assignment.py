@@ -10,7 +10,8 @@
 - Stateful tasks of a processor that left, but was not declared dead, wait for its return for `rejoin-grace`, even if leaders change
   meanwhile. A drain does not wait. With `auto` they do not wait either if all of them can move to their standbys, or to workers at the
   location of their state: what they replay there is short.
-- A task whose owner is gone goes to its standby, as far as balance allows.
+- A task whose owner is gone goes to its standby, as far as balance allows. So does one whose owner is about to leave, which works on
+  while the others prepare (`handover`).
 - While a run drains, only tasks whose worker is gone get a new owner; all other moves are suspended.
 """
 
@@ -122,7 +123,10 @@ def _growth_waits(draft: Draft, run: SetRun, tasks: Grouping) -> None:
 
 
 def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:
-    workers = {p: worker.location for p, worker in draft.workers().items()}
+    there = {p: worker.location for p, worker in draft.workers().items()}
+    workers = {p: worker.location for p, worker in draft.staying().items()}
+    if run.state == RunState.DRAINING and same and before is not None:
+        workers = there  # who is about to leave does so at once
     known = _known(before, workers)
     if run.state == RunState.DRAINING and same and before is not None:
         homeless = [task for task in tasks if known.get(task) not in workers]
@@ -131,13 +135,17 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
             _put(draft, run, before, tasks, wanted, tuple(workers))
         return
     if before is not None and same and run.state == RunState.RUNNING:
-        gone = {p: before_location(draft, p) for p in before.processors if p not in workers and _awaited(draft, p)}
+        asked_for = set(before.target.values())
+        gone = {p: before_location(draft, p) for p in asked_for if p not in there and _awaited(draft, p)}
         if gone and not (workers and draft.timing.grace_auto and _near(draft, before, tasks, workers, known)):
             workers |= gone
             known = _known(before, workers)  # what is to be prepared by one that is awaited stays its own
     if not workers:
         return
-    if same and before is not None and tasks is before.tasks and _stands(draft, before, workers):
+    retiring = (
+        () if before is None or not same else tuple(p for p in before.processors if p in there and p not in workers)
+    )
+    if same and before is not None and tasks is before.tasks and _stands(draft, before, workers, retiring):
         return
     homeless = any(known.get(task) not in workers for task in tasks)
     if (
@@ -152,12 +160,14 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
     if placed is None:
         return
     wanted = {task: processor for processor, given in placed.items() for task in given}
-    _put(draft, run, before, tasks, wanted, tuple(placed))
+    _put(draft, run, before, tasks, wanted, (*placed, *retiring))
 
 
-def _stands(draft: Draft, before: JobModel, workers: Collection[str]) -> bool:
+def _stands(draft: Draft, before: JobModel, workers: Collection[str], retiring: Collection[str]) -> bool:
     """Whether the tasks were placed on these workers, and by the placement that would place them now."""
-    return set(workers) == set(before.processors) and before.placer == _own_placer(draft)
+    if any(processor in retiring for processor in before.target.values()):
+        return False
+    return {*workers, *retiring} == set(before.processors) and before.placer == _own_placer(draft)
 
 
 def _own_placer(draft: Draft) -> str:

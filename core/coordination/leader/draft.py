@@ -166,6 +166,10 @@ class Draft:
             if worker is not None and worker.state == ProcessorState.JOINED and not self.silent(worker)
         ]
 
+    def staying(self) -> dict[str, SetProcessor]:
+        """Those of the workers that are not about to leave."""
+        return {processor: worker for processor, worker in self.workers().items() if not worker.retires}
+
     def workers(self) -> dict[str, SetProcessor]:
         """The workers of the live run that may be granted tasks, by processor: named, alive, not dismissed, of this run, and
         of a version that can read all that has joined it."""

@@ -13,6 +13,7 @@ Promises:
 - A task is never without an owner because of one. If A dies, leaves or releases, B gets the task at once, however far it is.
 - B has `placement.prepare` to come near the end of the log; then the task moves as it is. Each leader counts that anew.
 - While B is away, but awaited, the preparation stands and the task stays with A. The placement without B ends it.
+- If A is about to leave (`SetProcessor.retires`), it is placed as if it were gone, and works on meanwhile like any other A.
 - Nothing is prepared where it would not help: in a job without state, for a task that does not run, by a version that cannot, or at the
   location where the task runs, whose disk has its store.
 - A run that does not run prepares nothing. In a drain, and at an end, the tasks stay where they are. A stop puts the moves off: they stay
@@ -166,7 +167,8 @@ def standby(draft: Draft) -> None:
     current = model.is_of(run.run_id, run.deployment)
     if run.state == RunState.RUNNING and not run.closing and current and draft.timing.standby and draft.plan.stateful:
         workers = draft.workers()
-        locations = {one: _location(draft, one) for one in model.processors}
+        going = {one for one, worker in workers.items() if worker.retires}
+        locations = {one: _location(draft, one) for one in model.processors if one not in going}
         able = [one for one, worker in workers.items() if worker.follows and one in locations]
         wanted = standbys(model.target, locations, able, model.standby)
     if wanted != dict(model.standby):

@@ -265,8 +265,10 @@ def _move(draft: Draft, request: SetRequest) -> Answer | None:
         return other_run(f"the live run is {run.run_id}")
     if run.state != RunState.RUNNING:
         return Answer(AnswerState.REFUSED, f"run {run.run_id} is {run.state}; no task can move now")
-    if to not in draft.workers():
+    if (worker := draft.workers().get(to)) is None:
         return Answer(AnswerState.REFUSED, f"there is no worker '{to}' in this run")
+    if worker.retires:
+        return Answer(AnswerState.REFUSED, f"worker '{to}' is about to leave")
     if _waits_to_move(draft, model, request):
         return None
     try:

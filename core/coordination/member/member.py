@@ -13,6 +13,9 @@ Its states:
     leaving       releases everything, writes `left`, and exits
     exited        the end
 
+Asked to leave, a worker that is joined may retire first: it says so, and works on while the leader has its tasks prepared elsewhere. It
+leaves when it has none left, when the time for that is over, when the run does not run any more, or when no other worker could take them.
+
 After every event it compares what the folded state wants with what it has ordered its tasks and what it has written to the stream, and acts
 on the difference. It acts on the run, the grants and the model, never on a request. Ownership belongs to an incarnation: after a fatal
 producer error the member abandons every task, reads to the end of the stream, and begins a new incarnation. When another process has become
@@ -118,7 +121,12 @@ def _table() -> tuple[TableRow, ...]:
             ),
             (s.JOINED, (Read, End, Tick, *_ANSWERS), ("", *reset), "reconcile running tasks with the grants"),
             (s.JOINED, ProducerLost, ("", *reset), "the incarnation is over"),
-            (s.JOINED, Leave, (s.LEAVING, s.EXITED), "releases its tasks first"),
+            (
+                s.JOINED,
+                Leave,
+                ("", s.LEAVING, s.EXITED),
+                "others prepare its tasks, if there is time; it releases them",
+            ),
             (s.LEAVING, (Read, End, Tick, *_ANSWERS), ("", s.EXITED), "until all tasks are released and reported"),
             (s.LEAVING, ProducerLost, ("", s.EXITED), "the leader fences what it held"),
             (but(s.INITIALISING, *AT_WORK, s.EXITED), Leave, s.EXITED, "no task has been granted", "leave_early"),
@@ -203,6 +211,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._in_run = ""
         self._going = ""
         self._code = 0
+        self._retires: tuple[str, float] | None = None
+        """Why it is to leave, and until when it works on meanwhile."""
         self._overrides: tuple[dict[str, Any], int] = {}, -1
         self._made_with: dict[str, Any] = {}
         """The overrides that its producer was made with."""
@@ -243,7 +253,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def deadline(self) -> float | None:
         if self.state == MemberState.NEW:
             return 0.0
-        return self.tasks.wake() if self.state == MemberState.JOINED else self._wake
+        if self.state != MemberState.JOINED:
+            return self._wake
+        due = [at for at in (self.tasks.wake(), self._retires and self._retires[1]) if at is not None]
+        return min(due, default=None)
 
     def on_Read(self, event: Read, now: Now) -> list[MemberInstruction]:
         self._fold(event)
@@ -377,7 +390,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._act(now)
 
     def on_Leave(self, event: Leave, now: Now) -> list[MemberInstruction]:
-        self._leave(event.why, 0)
+        if self._retires is None and event.prepare_s > 0:
+            self._retires = event.why, now.mono + event.prepare_s
+        else:
+            self._leave(event.why, 0)
         return self._act(now)
 
     def leave_early(self, event: Leave, now: Now) -> list[MemberInstruction]:
@@ -436,6 +452,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         """The incarnation can write no more: abandon its tasks, and begin another one, or exit if it was leaving. `due`: this is no
         error.
         """
+        if self._retires is not None and not self._going:
+            self._leave(self._retires[0], 0)  # its tasks go on elsewhere now
         failed = loss or ProducerLost(self.incarnation, why)
         abandoned = self.tasks.lost(failed.failed, now.mono, failed.target, refused=failed.refused)
         self._lost = why
@@ -462,6 +480,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if over is not None:
             return over
         self._follow_run()
+        self._retire(now)
         if self.state == MemberState.JOINED and self.job.live and self._for_producers() != self._made_with:
             return self._incarnation_over(now, "the run that began has other settings for producers", due=True)
         said: list[MemberInstruction] = [*self._config()]  # before any task starts with them
@@ -562,6 +581,22 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return f"run {run.run_id} is {run.state}; it closed while this worker was restarted"
         return "" if worker is None else over(run, worker, late=late(self.job, worker, self.config.session_s))
 
+    def _retire(self, now: Now) -> None:
+        """Leave once it has no tasks left, or need not work on for any."""
+        if self._retires is None or self._going:
+            return
+        (why, until), job, own = self._retires, self.job, self.config.processor
+        left = self.tasks.here() or (job.model is not None and own in job.model.target.values())
+        running = job.run is not None and job.run.state == RunState.RUNNING and not job.run.closing
+        taken = any(
+            not worker.retires
+            for member in job.members()
+            if member.processor != own
+            for worker in (job.recorded(member.processor)[member.incarnation],)
+        )
+        if not (left and running and taken) or now.mono >= until:
+            self._leave(why, 0)
+
     def _leave(self, why: str, code: int) -> None:
         self.state, self._going, self._code = MemberState.LEAVING, why, code
 
@@ -576,7 +611,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             c.processor, self.incarnation, c.process, c.location, state,
             c.deployment, c.run_id, c.url, c.pid, c.version, dict(c.fingerprint), c.bounded, c.since_ms,
             c.follows, self.following.prepared(self.job) if state == ProcessorState.JOINED else {},
-            c.widens,
+            c.widens, state == ProcessorState.JOINED and self._retires is not None,
         )  # fmt: skip
 
     def _record(self) -> list[MemberInstruction]:
@@ -608,6 +643,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         run, member = self.job.run, self.job.member(self.config.processor)
         if self._going:
             return False, f"leaving: {self._going}"
+        if self._retires is not None:
+            return False, f"leaving: {self._retires[0]}; others prepare its tasks"
         if gone := needed(self.job):
             return False, gone
         if run is None:

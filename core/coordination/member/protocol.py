@@ -76,6 +76,8 @@ class Leave:
     """SIGTERM or the like: commit, release, write `left`, exit with 0."""
 
     why: str
+    prepare_s: float = 0.0
+    """For how long at most it works on, while others prepare its tasks."""
 
 
 MemberEvent = (

@@ -45,8 +45,8 @@ async def test_a_step_that_raises_keeps_no_other_from_being_done() -> None:
 async def test_all_steps_share_one_deadline() -> None:
     """However many parts hold on, and whatever each may take by itself: the whole is bounded, and those that hold on are named."""
     ending, never = Ending(), asyncio.Event()
-    assert ending.begin(1.0) < 1.0
-    ending.begin(1000.0)  # the first call counts
+    assert ending.begin(0, 1.0) < 1.0
+    ending.begin(0, 1000.0)  # the first call counts
     began = time.monotonic()
     await ending.steps({f"Partition {n}": never.wait() for n in range(100)}, 30.0)
     await ending.step("topics", never.wait(), 30.0)
