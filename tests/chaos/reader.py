@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from tests.open_transactions import explained
+
 PATIENCE_S = 120.0
 
 
@@ -102,7 +104,11 @@ class Watch(threading.Thread):
             reader = consumer(self._broker_at, committed=committed)
             ends.append({p: reader.get_watermark_offsets(TopicPartition(self._topic, p), 240)[1] for p in self._places})
             reader.close()
-        held = [f"partition {p} at {ends[0][p]} of {ends[1][p]}" for p in self._places if ends[0][p] < ends[1][p]]
+        held = [
+            f"partition {p} at {ends[0][p]} of {ends[1][p]} ({explained(self._broker_at, self._topic, p)})"
+            for p in self._places
+            if ends[0][p] < ends[1][p]
+        ]
         return f"open transactions in {', '.join(held)}" if held else "no transaction is open"
 
     def longest(self) -> float:
