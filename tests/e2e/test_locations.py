@@ -155,7 +155,8 @@ async def test_a_task_that_moves_to_another_disk_is_prepared_there_and_replays_o
 
 
 async def test_a_worker_that_is_told_to_leave_works_on_until_its_task_is_prepared_elsewhere(job, topic):
-    """With `stop.prepare` a SIGTERM is a planned move of all that it has: no wait for its return, and no restore from the beginning."""
+    """With `stop.prepare` a SIGTERM is a planned move of all that it has: no wait for its return, and no restore from the beginning. So both
+    workers are restarted one after the other, and no task ever replays more than the difference."""
     fleet = Fleet(job, topic, COUNTS)
     settings = ("--set", "stop.prepare=10m", "--set", "placement.rejoin-grace=10m")
     one, two = await one_each(
@@ -167,9 +168,17 @@ async def test_a_worker_that_is_told_to_leave_works_on_until_its_task_is_prepare
     assert (await until_running(one, 2))[moved] <= TWO_COMMITS
     assert "a task log is followed" in one.text()
     assert '"why": "prepared"' in one.text() + two.text()
-    await fleet.right()
-    one.process.send_signal(signal.SIGTERM)  # no other one is left to wait for
+    await fleet.write(ROUNDS)
+    again = await fleet.worker("w2", *RACKS, *settings, *disk(job, 2), RACK="b")
+    (back,) = (await until_running(again, 1)).values()
+    assert back <= TWO_COMMITS
+    await until_running(one, 1)
+    one.process.send_signal(signal.SIGTERM)
     assert await one.ended() == 0
+    assert max((await until_running(again, 2)).values()) <= TWO_COMMITS
+    await fleet.right()
+    again.process.send_signal(signal.SIGTERM)  # no other one is left to wait for
+    assert await again.ended() == 0
 
 
 async def test_a_standby_takes_over_the_tasks_of_a_worker_that_is_killed_with_its_disk(job, topic):
