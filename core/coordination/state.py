@@ -190,6 +190,11 @@ class JobState:
     def changelogs(self) -> Mapping[str, int]:
         return {m.task: m.partition for m in cast("Iterable[c.SetChangelog]", self.messages["set-changelog"].values())}
 
+    def changelog(self, task: str) -> int | None:
+        """The partition of this task's log; None if it has none yet."""
+        found = cast("c.SetChangelog | None", self.messages["set-changelog"].get((task,)))
+        return None if found is None else found.partition
+
     def request(self, uuid: str) -> c.SetRequest | None:
         return cast("c.SetRequest | None", self.messages["set-request"].get((uuid,)))
 

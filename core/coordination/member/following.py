@@ -61,8 +61,10 @@ class FollowedLogs:
         if run is None or model is None or run.state != RunState.RUNNING or not model.is_of(run.run_id, run.deployment):
             return {}
         found: dict[str, FollowedLog] = {}
-        for task in model.tasks:
-            ahead, partition, before = model.preparing.get(task), job.changelogs.get(task), self.logs.get(task)
+        for task in dict.fromkeys((*model.preparing, *model.standby, *self.logs)):
+            if task not in model.tasks:
+                continue
+            ahead, partition, before = model.preparing.get(task), job.changelog(task), self.logs.get(task)
             if before is not None and model.wanted.get(task) == self.processor:
                 found[task] = before
             elif partition is None or task in here:

@@ -204,7 +204,7 @@ class Tasks:
     def _start(
         self, job: JobState, view: RunView | None, grant: SetGrant, local: LocalGrant, mono: float, sure: bool
     ) -> list[SendOrder]:
-        log_partition = job.changelogs.get(grant.task)
+        log_partition = job.changelog(grant.task)
         if view is None or log_partition is None:
             return []
         if why := self.targets.holds(grant.task, mono):
