@@ -19,7 +19,7 @@ from pathlib import Path
 from headgate.agents.broker.broker import Broker
 
 from .outputs import somewhere
-from .scene import MOST_S, Scene
+from .scene import HUNG_S, MOST_S, Scene
 
 FAULTS = tuple(os.environ.get("CHAOS_FAULTS", "kill kill kill zombie same broker pause").split())
 KINDS = 3
@@ -58,7 +58,7 @@ def main(faults: int = 36, seconds: float = 1200.0, seed: int = 1, per_second: i
                     case "broker":
                         scene.broker_killed(worker, chance.uniform(0.0, 5.0))
                     case _:
-                        scene.broker_paused(worker, chance.uniform(1.0, 8.0))
+                        scene.broker_paused(worker, chance.uniform(0.3, HUNG_S))
             made = scene.settle(load, 120)
             longest = watch.longest()
         finally:

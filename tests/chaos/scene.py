@@ -41,6 +41,10 @@ QUICK = {
     "placement.rejoin-grace": "1s",
 }
 """Settings of the short forms: a death is noticed, and its tasks are placed, within seconds."""
+HUNG_S = 1.5
+"""A single broker that hangs for longer than its session (2 s) is fenced when it wakes, and for a moment no partition has a leader. Kafka ends
+a transaction in that moment without its markers, as if the topics were deleted: it says that it is committed, and read-committed readers
+stop before it for good. Where partitions have replicas, another one leads at once."""
 MOST_S = 60.0
 """Throughput must not stand still for longer."""
 SUSPICION = ("a letter was under way when its process ended", "less is suspected")
@@ -247,7 +251,8 @@ class Scene:
         self._recovered("broker kill -9", process)
 
     def broker_paused(self, process: Process, away_s: float) -> None:
-        """The broker keeps its connections and answers nobody for a while."""
+        """The broker keeps its connections and answers no one, for less than `HUNG_S`."""
+        assert away_s < HUNG_S, "Kafka itself would lose a commit"
         pid = self.broker.pids()[0]
         self.broker.pause()
         self.until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, MOST_S, "the broker to stop")

@@ -37,7 +37,7 @@ def _tormented(scene: Scene) -> None:
         worker = scene.kill(worker)
         worker = scene.zombie(worker, "w2")
         worker = scene.kill(worker)
-        scene.broker_paused(worker, 3.0)
+        scene.broker_paused(worker, 1.2)
         worker = scene.zombie(worker, "w2")
         made = scene.settle(load)
         longest = watch.longest()

@@ -194,6 +194,12 @@ async def test_a_standby_takes_over_the_tasks_of_a_worker_that_is_killed_with_it
             await asyncio.sleep(0.05)
     said, _ = await command(job, "status", job.name, "-o", "json")
     assert [task["standby"] for task in json.loads(said)["tasks"] if task["task"] == moved] == ["w1"]
+    words = ["plan", "the_job:app", "--app-dir", str(job.directory), "--workers", "2"]
+    planned, code = await command(job, *words, "-o", "json")
+    document, _ = json.JSONDecoder().raw_decode(planned[planned.index("{") :])
+    assert (code, wrong(document, schema("plan"))) == (0, [])
+    assert {task["task"]: (task["worker"], task["standby"]) for task in document["tasks"]}[moved] == ("w2", "w1")
+    assert "STANDBY" in (await command(job, *words))[0]
     two.kill()
     await two.ended()
     found = await until_running(one, 2)

@@ -14,9 +14,10 @@ import click
 
 from ....core.coordination.fleet import WORKERS, idle_note, present, workers_text, workers_wanted
 from ....core.coordination.leader.assignment import tasks_of
-from ....core.coordination.leader.plan import Plan
+from ....core.coordination.leader.plan import Plan, overridden
 from ....core.coordination.messages import OVER, SetRun
 from ....core.coordination.placement import asked
+from ....core.coordination.standbys import standbys
 from ....core.coordination.state import JobState
 from ....core.errors import DeclarationError, HeadgateError, NotFound
 from ....core.graph.graph import Graph, Input
@@ -100,10 +101,24 @@ def show_plan(found: dict[str, Any], workers: int) -> None:
     places = len({one["location"] for one in (*found["tasks"], *found["locations"]) if one["location"]}) > 1
     at = {one["worker"]: one["location"] or "-" for one in found["locations"]}
     show_table(
-        ["TASK", "WORKER", *(["AT", "STORE AT"] if places else []), "PARTITIONS"],
-        ([t["task"], t["worker"], *([at.get(t["worker"], "-"), t["location"] or "-"] if places else []),
-          ", ".join(t["partitions"])] for t in found["tasks"]),
-    )  # fmt: skip
+        [
+            "TASK",
+            "WORKER",
+            *(["STANDBY"] if found["standby"] else []),
+            *(["AT", "STORE AT"] if places else []),
+            "PARTITIONS",
+        ],
+        (
+            [
+                t["task"],
+                t["worker"],
+                *([t["standby"] or "-"] if found["standby"] else []),
+                *([at.get(t["worker"], "-"), t["location"] or "-"] if places else []),
+                ", ".join(t["partitions"]),
+            ]
+            for t in found["tasks"]
+        ),
+    )
     if found["copies"]:
         click.echo()
         show_table(["ONE COPY PER WORKER", "OF THE TOPIC"], ([one["table"], one["topic"]] for one in found["copies"]))
@@ -167,6 +182,8 @@ class Intended:
     """The same of what `commands` create, and the job does not."""
     departures: list[Difference]
     """What of the topics is not as the settings say, and refuses no start."""
+    standby: bool
+    """Whether other workers follow the logs of tasks with state."""
 
 
 def _options(declared: Declared, configuration: Configuration, *, bounded: bool = False) -> WorkerOptions:
@@ -180,7 +197,8 @@ async def _intended(
 ) -> tuple[JobTopics, Intended]:
     topics = JobTopics.of(configuration.client, declared, configuration.value)
     creates = topics.create_outputs
-    plan = leader_config(_options(declared, configuration), configuration.given).plan
+    leader = leader_config(_options(declared, configuration), configuration.given)
+    plan, timing = leader.plan, overridden(leader.timing, {} if state is None else state.configs, leader.masked)
     before = None if state is None else state.model
     joined = () if state is None or state.run is None or state.run.state in OVER else state.run.joined
     refused: list[HeadgateError] = []
@@ -235,6 +253,7 @@ async def _intended(
         refused,
         lacking,
         departures,
+        standby=plan.stateful and timing.standby > 0,
     )
     return topics, made
 
@@ -304,6 +323,8 @@ def _document(
     locations = {name: _location(state, name) for name in names}
     placed = asked(*placer, list(grouping), stores, locations, wanted)
     owner = {task: worker for worker, tasks in placed.items() for task in tasks}
+    followed = {} if before is None else {t: p for t, p in before.standby.items() if p in locations}
+    follows = standbys(owner, locations, names, followed) if made.standby else {}
     return {
         "job": str(declared.app.job),
         "deployment": intended.deployment,
@@ -315,11 +336,13 @@ def _document(
             {
                 "task": task,
                 "worker": owner.get(task),
+                "standby": follows.get(task),
                 "location": stores[task],
                 "partitions": [f"{s}[{p}]" for s, p in grouping[task] if s not in declared.graph.copied],
             }
             for task in sorted(grouping, key=natural)
         ],
+        "standby": made.standby,
         "locations": [{"worker": name, "location": locations[name]} for name in names],
         "ends": [_end(intended.graph, one) for one in intended.graph.counted if one.until is not None],
         "steps": [_step(declared, step, columns) for step, columns in on_columns(declared.steps) if not step.by_clock],
