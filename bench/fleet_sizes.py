@@ -3,7 +3,7 @@ and noticing a death take.
 
     python -m bench fleet_sizes [--quick] [--real 64x8] [--sizes 64x8,1000x100] [--large 10000x500]
 
-- `--sizes`, tasks x workers: the machines of all workers in one process, on one modelled stream, in modelled time. What they compute is real;
+- `--sizes`, tasks x workers: the machines of all workers in one process, on one modelled stream, in modelled time. They are the real ones;
   Kafka and the restoring of state take no time. Seconds are of modelled time, with the default settings.
 - `--large`: only the state of such a fleet: its placement, its messages, and a newcomer that folds them.
 - `--real`: worker processes on a real broker, on this machine: from their start until all tasks run, what a minute of rest writes, and one

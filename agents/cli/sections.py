@@ -28,6 +28,7 @@ MESSAGES: dict[str, str] = {
     "a letter was under way when its process ended": "docs/troubleshooting.md#a-worker-dies-again-and-again",
     "are gone; the log starts at …": "docs/troubleshooting.md#records-are-gone-before-they-were-read",
     "is above the log's end": "docs/troubleshooting.md#records-are-gone-before-they-were-read",
+    "an open transaction blocks it": "docs/troubleshooting.md#a-topic-cannot-be-read-to-its-end",
     "the topic was deleted and re-created": "docs/troubleshooting.md#a-topic-was-re-created",
     "… cannot be written: …": "docs/troubleshooting.md#an-output-cannot-be-written",
     "the broker refused it with error": "docs/troubleshooting.md#an-output-cannot-be-written",

@@ -42,9 +42,9 @@ QUICK = {
 }
 """Settings of the short forms: a death is noticed, and its tasks are placed, within seconds."""
 HUNG_S = 1.5
-"""A single broker that hangs for longer than its session (2 s) is fenced when it wakes, and for a moment no partition has a leader. Kafka ends
-a transaction in that moment without its markers, as if the topics were deleted: it says that it is committed, and read-committed readers
-stop before it for good. Where partitions have replicas, another one leads at once."""
+"""A single broker that hangs for longer than its session (2 s) is fenced when it wakes, and for a moment no partition has a leader. A
+transaction that ends in that moment ends without its markers, as if the topics were deleted: Kafka says that it is committed, and
+read-committed readers stop before it for good. Where partitions have replicas, another one leads at once."""
 MOST_S = 60.0
 """Throughput must not stand still for longer."""
 SUSPICION = ("a letter was under way when its process ended", "less is suspected")

@@ -155,8 +155,8 @@ async def test_a_task_that_moves_to_another_disk_is_prepared_there_and_replays_o
 
 
 async def test_a_worker_that_is_told_to_leave_works_on_until_its_task_is_prepared_elsewhere(job, topic):
-    """With `stop.prepare` a SIGTERM is a planned move of all that it has: no wait for its return, and no restore from the beginning. So both
-    workers are restarted one after the other, and no task ever replays more than the difference."""
+    """With `stop.prepare` a SIGTERM is a planned move of all that it has: no wait for its return, and no restore from the beginning. Both
+    workers are restarted one after the other so, and no task ever replays more than the difference."""
     fleet = Fleet(job, topic, COUNTS)
     settings = ("--set", "stop.prepare=10m", "--set", "placement.rejoin-grace=10m")
     one, two = await one_each(
