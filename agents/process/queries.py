@@ -39,11 +39,15 @@ IN_A_PROGRAM = "a program without a loop puts the whole block into a coroutine, 
 TIMEOUT_S = 10.0
 """How long a question waits for the task that answers it, by default."""
 TRY_S = 5.0
-"""How long one worker may take."""
+"""How long one worker may take, and at least `LEAST_S` with a shorter deadline."""
+LEAST_S = 3.0
+SILENT_S = 10.0
 PAUSE_S = 0.1
 AT_ONCE = 1_000
 """The most keys of one request."""
 PAGE = 500
+MOST_CONNECTIONS = 100
+"""To one worker: questions that wait for one that has stopped do not take them from the others."""
 
 
 class StateAway(EnvironmentFault):
@@ -102,7 +106,10 @@ class QueriedTable:
         self._stack = contextlib.AsyncExitStack()
         self._session: ClientSession | None = None
         self._follower: Follower | None = None
-        self._reading = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
+        """Waits for news of the coordinator stream, for all questions that wait for them."""
+        self._silent: dict[str, float] = {}
+        """The addresses that have not answered last, and when they are asked again; before that, only if there is no other."""
         self._plain = False
 
     # ------------------------------------------------------------------------------------------------------------------ asking
@@ -175,11 +182,12 @@ class QueriedTable:
                     remedy="leave out what follows the token in the file that it was read from: token=text.strip()",
                 )
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            limit = aiohttp.ClientTimeout(total=TRY_S)
-            self._session = await stack.enter_async_context(aiohttp.ClientSession(timeout=limit, headers=headers))
+            connector = aiohttp.TCPConnector(limit=0, limit_per_host=MOST_CONNECTIONS)
+            self._session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, headers=headers))
             if not self._given:
                 topics = Topics(JobName.parse(self._job), str(configuration.value("topic.prefix")))
                 self._follower = await stack.enter_async_context(following(configuration.client, topics))
+            stack.push_async_callback(self._stop_looking)
             self._stack = stack.pop_all()
         try:
             await self._refresh()
@@ -223,15 +231,17 @@ class QueriedTable:
         """The answer of a worker. While it is known that another one may answer soon, asks again until the deadline."""
         give_up = time.monotonic() + self._timeout_s
         while True:
+            left_s = give_up - time.monotonic()
             try:
-                return await self._once(method, path, body)
+                return await self._once(method, path, body, min(TRY_S, max(LEAST_S, left_s)))
             except StateAway as error:
-                if error.state == "failed" or time.monotonic() >= give_up:
+                left_s = give_up - time.monotonic()
+                if error.state == "failed" or left_s <= 0:
                     raise
-            await self._wait()
+            await self._wait(left_s)
 
-    async def _once(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        """Ask the next worker; one that cannot be reached is left out until the stream says who is there."""
+    async def _once(self, method: str, path: str, body: bytes | None, most_s: float = TRY_S) -> dict[str, Any]:
+        """Ask the next worker, which may take so long. One that cannot be reached is left out for a while."""
         import aiohttp
 
         if self._session is None or self._session.closed:
@@ -244,12 +254,18 @@ class QueriedTable:
                 f"no worker of {self._job} serves its pages",
                 remedy="start one with `headgate run`, and see `headgate status`",
             )
-        url = self._urls[next(self._turn) % len(self._urls)]
+        now_s, silent = time.monotonic(), self._silent
+        urls = [one for one in self._urls if silent.get(one, 0.0) <= now_s] or self._urls
+        url = urls[next(self._turn) % len(urls)]
+        if url in silent:
+            silent[url] = now_s + SILENT_S  # one question tries it, and the others do not wait for it
+        limit = aiohttp.ClientTimeout(total=most_s)
         try:
-            async with self._session.request(method, f"{url}{path}", data=body) as response:
+            async with self._session.request(method, f"{url}{path}", data=body, timeout=limit) as response:
                 status, data = response.status, await response.read()
+            silent.pop(url, None)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._urls = [one for one in self._urls if one != url]
+            silent[url] = time.monotonic() + SILENT_S
             raise StateAway(
                 f"the worker at {url} does not answer ({type(error).__name__})",
                 remedy="`headgate status` shows whether it lives; its web.host must be one that can be reached from here",
@@ -258,22 +274,34 @@ class QueriedTable:
             raise EnvironmentFault(f"the worker at {url} rejects the token", remedy="give its web.token with token=")
         return _document(url, status, data)
 
-    async def _wait(self) -> None:
-        """Wait for news: of the coordinator stream, or else a moment."""
+    async def _wait(self, most_s: float) -> None:
+        """Wait for news: of the coordinator stream, or else a moment. All questions that wait share one look at the stream."""
         if self._follower is None:
-            await asyncio.sleep(PAUSE_S)
-        else:
-            async with self._reading:
-                await self._follower.more()
+            await asyncio.sleep(min(PAUSE_S, most_s))
+            return
+        looking = self._looking
+        if looking is None or looking.done():
+            looking = self._looking = asyncio.get_running_loop().create_task(self._look(self._follower))
+        await asyncio.wait([looking], timeout=most_s)
+        if looking.done() and not looking.cancelled():
+            looking.result()
+
+    async def _look(self, follower: Follower) -> None:
+        await follower.more()
         await self._refresh()
+
+    async def _stop_looking(self) -> None:
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
 
     async def _refresh(self) -> None:
         """The workers that are there, according to the stream."""
         if self._follower is None:
             self._urls = list(self._given)
             return
-        async with self._reading:
-            state = await self._follower.to_end()
+        state = await self._follower.to_end()
         self._urls = [one["url"] for one in stored(state, LOCALITY).values() if one["url"]]
 
 

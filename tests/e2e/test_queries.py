@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -17,7 +18,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.process.configuration import CommandLine, configure
-from headgate.agents.process.reading import folded
+from headgate.agents.process.reading import Follower, folded
 from headgate.agents.web.door import PageDoor
 from headgate.agents.web.service import Page
 from headgate.core.coordination.metadata import ASSIGNMENTS, LOCALITY, stored
@@ -248,9 +249,38 @@ async def test_the_next_owner_answers_after_a_kill_9(job, topic):
         assert (await spent.get("zoe")).found is False
 
 
-async def test_a_standby_answers_for_a_dead_owner_where_an_older_answer_is_allowed(job, topic):
-    """Two processes at two locations, each the standby of the other. One is killed; its session lasts. Who allows it gets the rows of its
-    tasks at once, as old as the copy is; who does not, waits; and a copy that is too old answers no one."""
+async def test_many_questions_wait_for_one_look_at_the_stream(job, topic, monkeypatch):
+    """Two hundred coroutines ask for keys of a worker that dies. None waits for the looks of the others, so none lasts much longer than
+    the next owner needs."""
+    looks, looked, more = 0, asyncio.Event(), Follower.more
+
+    async def counted(follower: Follower) -> bool:
+        nonlocal looks
+        looks += 1
+        looked.set()
+        return await more(follower)
+
+    monkeypatch.setattr(Follower, "more", counted)
+    inp, out = topic("in"), topic("out")
+    app = spending(job.name, inp, out)
+    async with paged(job, app, "w1") as (one, _):
+        await one.until_running(4)
+        await job.write(inp, [{"user": user, "n": n} for n, user in enumerate(USERS)])
+        await job.values(out, len(USERS))
+        async with hg.query(job.name, "spent", bootstrap=job.bootstrap, timeout="120s") as spent:
+            await one.crash()
+            asking = asyncio.gather(*(spent.get(USERS[n % 40]) for n in range(200)))
+            async with asyncio.timeout(60):
+                await looked.wait()
+            async with paged(job, app, "w2"):
+                assert [found.value["total"] for found in await asking] == [n % 40 for n in range(200)]
+    assert looks < 150
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_standby_answers_for_an_owner_that_is_away_where_an_older_answer_is_allowed(job, topic, how):
+    """Two processes at two locations, each the standby of the other. One is killed, or answers nothing; its session lasts. Who allows it
+    gets the rows of its tasks at once, as old as the copy is; who does not, waits; and a copy that is too old answers no one."""
     inp, out = topic("in"), topic("out")
     source = SOURCE.replace("IN", inp).replace("OUT", out)
     places = ("--set", "location.provider=env:RACK", "--set", "session.timeout=120s")
@@ -269,8 +299,7 @@ async def test_a_standby_answers_for_a_dead_owner_where_an_older_answer_is_allow
             await asyncio.sleep(0.05)
     tasks = stored(await folded(job.client, job.topics), ASSIGNMENTS)
     lost = {task for task, one in tasks.items() if one["worker"] == "w1"}
-    first.kill()
-    await first.ended()
+    first.process.send_signal(how)
     async with hg.query(job.name, "spent", bootstrap=job.bootstrap, timeout="60s", stale="10m") as spent:
         found = await spent.get_many(USERS)
         assert [one.value for one in found] == expected
@@ -284,7 +313,7 @@ async def test_a_standby_answers_for_a_dead_owner_where_an_older_answer_is_allow
     user = next(one for one in found if one.standby).key
     url = stored(await folded(job.client, job.topics), LOCALITY)["w2"]["url"]
     for stale, says in ((None, "its worker w1"), ("1ms", "the copy of its standby w2 is")):
-        async with hg.query(job.name, "spent", url=url, timeout="1s", stale=stale) as spent:
+        async with hg.query(job.name, "spent", url=url, timeout="4s", stale=stale) as spent:
             with pytest.raises(hg.EnvironmentFault, match=says):
                 await spent.get(user)
     async with aiohttp.ClientSession() as session:
