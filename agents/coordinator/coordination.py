@@ -67,6 +67,7 @@ class Coordination:
         self.heard: HeardBeats | None = None
         """What it hears of all processes; None before it has started."""
         self.passed = PassedEntries()
+        self._heard_ms = 0
         self._world = world
         self._process = process
         self._port = port
@@ -104,6 +105,14 @@ class Coordination:
                 interval_s=beat_s,
             ),
         )
+
+    @property
+    def heard_ms(self) -> int:
+        """Until when (wall clock) this process knows what was decided; 0 before it knows anything."""
+        reader, member = self.reader, getattr(self, "member", None)
+        if member is not None and member.view.job.position >= reader.entries_to:
+            self._heard_ms = reader.known_ms
+        return self._heard_ms
 
     # ------------------------------------------------------------------------------------------------- following the job
 

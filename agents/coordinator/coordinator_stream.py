@@ -11,6 +11,7 @@ incarnation's transactional id and does nothing else.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 
 from ...core.coordination import messages as c
@@ -44,6 +45,13 @@ class CoordinatorReader:
         self._answered = asyncio.Event()
         self.answers = 0
         """How many answers of brokers this reader has got, errors included."""
+        self.entries_to = 0
+        """The position behind the last message that was read."""
+        self.known_ms = 0
+        """Until when (wall clock) all that was written has been read; 0 before that. An answer says what was there when it was asked for,
+        which is after the one before has come: one that lay in the socket of a process that was stopped says nothing of the time since."""
+        self._came_ms: deque[int] = deque(maxlen=2)
+        """When the last two answers came."""
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect, and read from the beginning."""
@@ -53,6 +61,7 @@ class CoordinatorReader:
     async def again(self, *, deadline_s: float = 60.0) -> None:
         """Continue at the same position with a new client."""
         await self.stop()
+        self._came_ms.clear()
         consumer = self._port.consumer(
             self._on_answer, name="coordinator stream", fetch_bytes=FETCH_BYTES, max_wait_ms=POLL_MS, raw=True
         )
@@ -61,6 +70,10 @@ class CoordinatorReader:
 
     def _on_answer(self, at: StreamPartition, answer: FetchAnswer) -> None:
         self.answers += 1
+        if answer.error:
+            self._came_ms.clear()
+        else:
+            self._came_ms.append(self._port.clock.now().wall)
         self._answered.set()
 
     async def read(self) -> c.Read | None:
@@ -74,7 +87,10 @@ class CoordinatorReader:
                 "the client stopped reading because of an error", remedy="none needed: another one is created"
             )
         taken = await fetched(self._port, consumer, self._answered, POLL_MS / 1000)
-        return self._read(taken[0]) if taken else None
+        found = self._read(taken[0]) if taken else None
+        if len(self._came_ms) == 2:
+            self.known_ms = self._came_ms[0]
+        return found
 
     def _read(self, taken: Taken) -> c.Read | None:
         """Decode what was fetched, up to the first batch that cannot be decoded. That batch is fetched again; its error is raised if it is
@@ -91,12 +107,15 @@ class CoordinatorReader:
                 entries += found
                 self.position = batch.next
         except EnvironmentFault:
+            self._came_ms.clear()
             if self._consumer is not None:
                 self._consumer.seek(self.at, self.position)
             if self.position == before:
                 raise
         else:
             self.position = taken.next_position
+        if entries:
+            self.entries_to = entries[-1].offset + 1
         return c.Read(tuple(entries), self.position) if self.position > before else None
 
     async def end(self) -> int:

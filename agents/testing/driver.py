@@ -392,7 +392,7 @@ class Driver:
 
     async def _look_for_expired(self) -> None:
         for actor in self.tasks.values():
-            actor.contribution.upkeep(refresh=False)
+            actor.contribution.upkeep()
 
     def read(self, topic: str, *, partition: int | None = None) -> list[Record[Any, Any]]:
         """The records committed to a topic since the last call, in order, without control messages."""

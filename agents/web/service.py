@@ -125,7 +125,7 @@ class Page:
         self.worker, self.configuration = worker, configuration
         self._job = JobView(worker)
         self._sampling = worker.host.spawn(partial(self._sample, worker), "numbers of the job")
-        self._queries = Queries(worker, self._door.token, heard_ms=lambda: worker.participant.health.contact.heard_ms)
+        self._queries = Queries(worker, self._door.token, heard_ms=lambda: worker.coordination.heard_ms)
         web = self._web = _Web(worker.app)
         web.bound, web.front = self._socket, QuickFront(self._door, self._queries, worker.sensor.requests)
         web.web_app.middlewares.append(keeper(self._door, lambda status, why: web.text(f"{why}\n", status=status)))

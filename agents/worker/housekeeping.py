@@ -50,11 +50,13 @@ class Upkeep:
         trimmed: frozenset[str],
         *,
         ahead_ms: Callable[[], int | None],
+        known_ms: Callable[[], int],
         turn_s: float = TURN_S,
     ) -> None:
         """`trimmed`: the streams whose consumed records are deleted. `ahead_ms`: how far this machine's clock is ahead of the broker's;
-        None while that is unknown."""
+        None while that is unknown. `known_ms`: until when it is known what was decided (wall clock)."""
         self._ahead_ms = ahead_ms
+        self._known_ms = known_ms
         self._off = False
         """It was said that this machine's clock is wrong."""
         self._publisher = PositionPublisher(client, group)
@@ -82,9 +84,10 @@ class Upkeep:
         self._turns += 1
         durable: dict[StreamPartition, int] = {}
         done: dict[StreamPartition, int] = {}
+        known_ms = self._known_ms() if self._turns % TOUCH_AFTER == 0 else None
         for actor in actors:
             try:
-                actor.contribution.upkeep(refresh=self._turns % TOUCH_AFTER == 0)
+                actor.contribution.upkeep(known_ms)
             except Exception as error:  # noqa: BLE001 - a store that cannot be read or written, a row that cannot be decoded
                 actor.failures.broken(error)
             durable |= actor.contribution.durable

@@ -85,6 +85,7 @@ class Worker:
             self.topics.topics,
             graph.intermediates - graph.broadcast,
             ahead_ms=lambda: self.port.broker.ahead_ms(self.port.clock.now()),
+            known_ms=lambda: self.coordination.heard_ms,
         )
         self.host = FaustHost(self.app, crash=self.crash, disk=self._disk, copy_disk=self._copy_disk)
         self.memory = StoreMemory(alone.given_or("state.memory", options.state_memory))

@@ -94,7 +94,7 @@ class TaskStore:
         self.replayed = 0
         self.prepared = False
         """Whether the store was followed here before the task was granted."""
-        self._checkpoints: list[bytes] = []
+        self._checkpoints: list[tuple[bytes, int]] = []
         self._opening: asyncio.Task[Store] | None = None
         self._restoring: asyncio.Task[Any] | None = None
         self._wiping: asyncio.Task[None] | None = None
@@ -250,17 +250,18 @@ class TaskStore:
         assert self.tables is not None
         self.tables.raw(CONTROL_TABLE, pack_rows(order.rows))
         checkpoint = encode_checkpoint(order.checkpoint)
-        self._checkpoints.append(checkpoint)
+        self._checkpoints.append((checkpoint, now_ms))
         return [log_write(self.task, self.log, self.tables.seal(), checkpoint, now_ms=now_ms)]
 
-    def applied(self, position: int, now_ms: int) -> None:
-        """The oldest sealed changes are durable: write them into the store."""
+    def applied(self, position: int) -> None:
+        """The oldest sealed changes are durable: write them into the store. When they were sealed, no other task had written the log since;
+        when the acknowledgement is read, in a process that was stopped meanwhile, one may have."""
         assert self.tables is not None
-        checkpoint = self._checkpoints.pop(0)
+        sealed = self._checkpoints.pop(0)
         try:
-            self.tables.applied(position, checkpoint=checkpoint, followed_until_ms=now_ms)
+            self.tables.applied(position, checkpoint=sealed[0], followed_until_ms=sealed[1])
         except StoreBusy:
-            self._checkpoints.insert(0, checkpoint)
+            self._checkpoints.insert(0, sealed)
             raise
 
     def expire(self) -> Expired:
@@ -279,11 +280,12 @@ class TaskStore:
         """Whether everything that was sealed has been applied: no commit is under way."""
         return not self._checkpoints
 
-    def refresh(self) -> None:
-        """If nothing waits to be applied, record that the store stands at the end of its log now; no other task writes this log."""
-        if self.store is not None and self.settled:
+    def refresh(self, known_ms: int) -> None:
+        """If nothing waits to be applied, record that the store stands at the end of its log. `known_ms`: until when it is known that no
+        other task could write this log."""
+        if self.store is not None and self.settled and known_ms > (self.store.meta.followed_until_ms or 0):
             with contextlib.suppress(StoreBusy):  # the next refresh will do
-                self.store.write({}, followed_until_ms=self.clock())
+                self.store.write({}, followed_until_ms=known_ms)
 
     async def write_out(self) -> None:
         """The task will be released soon: write out what its store holds in memory. This runs in a thread: `close` waits for it."""

@@ -165,7 +165,7 @@ class Contribution:
 
     def apply(self, log_position: int) -> None:
         """Write what was sealed into the store, in one step. Raises what the store raises."""
-        self._site.state.applied(log_position, self._site.wall_ms())
+        self._site.state.applied(log_position)
 
     def committed(self, *, works: bool) -> None:
         """The transaction is durable and applied. `works`: the task goes on, and so do its operators."""
@@ -183,12 +183,12 @@ class Contribution:
 
     # --------------------------------------------------------------------------------------------------------------- upkeep
 
-    def upkeep(self, *, refresh: bool) -> None:
-        """Delete what has expired. With `refresh`, an idle store also records that it stands at its log's end."""
+    def upkeep(self, known_ms: int | None = None) -> None:
+        """Delete what has expired. An idle store also records that it stood at its log's end until `known_ms`, if that is given."""
         self.expiry.look()
-        if refresh and self._site.at_rest and not self._unsealed:
+        if known_ms is not None and self._site.at_rest and not self._unsealed:
             with self.expiry.alone():
-                self._site.state.refresh()
+                self._site.state.refresh(known_ms)
 
     def _changed(self) -> None:
         self._unsealed = True

@@ -83,11 +83,6 @@ class Contact:
             )
 
     @property
-    def heard_ms(self) -> int:
-        """When it answered last, by the wall clock; 0 before that."""
-        return self._since_ms
-
-    @property
     def since(self) -> str:
         """When it answered last."""
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._since_ms / 1000))

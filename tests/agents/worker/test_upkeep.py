@@ -49,7 +49,7 @@ class Client:
 def actor(*, raises: BaseException | None = None) -> Any:
     failed: list[BaseException] = []
 
-    def upkeep(*, refresh: bool) -> None:
+    def upkeep(known_ms: int | None) -> None:
         if raises is not None:
             raise raises
 
@@ -59,7 +59,15 @@ def actor(*, raises: BaseException | None = None) -> Any:
 
 def made(client: Client, ahead_ms: Callable[[], int | None] = lambda: None) -> Upkeep:
     between = frozenset({"between"})
-    upkeep = Upkeep(ClientSettings("nobody:1"), "group", client, between, turn_s=0.0, ahead_ms=ahead_ms)  # type: ignore[arg-type]
+    upkeep = Upkeep(
+        ClientSettings("nobody:1"),
+        "group",
+        client,  # type: ignore[arg-type]
+        between,
+        turn_s=0.0,
+        ahead_ms=ahead_ms,
+        known_ms=lambda: 0,
+    )
     upkeep._publisher = client  # type: ignore[assignment]
     return upkeep
 
