@@ -157,8 +157,8 @@ class QueryParts:
     def _copy(self, task: str, table: Queryable) -> CommittedPart | None:
         """This worker's copy, which its task reads."""
         copy = self._worker.runtime.copies.all.get(table.name)
-        if copy is None or copy.store is None or copy.table is None:
-            return None
+        if copy is None or not copy.ready.is_set() or copy.store is None or copy.table is None:
+            return None  # half of a table would say that a key is absent
         return CopiedPart(task, copy.store, copy.table, table, copy.age_ms(self._worker.port.clock.now().mono))
 
     def followed(self, task: str, table: Queryable, stale_ms: int, now_ms: int) -> CommittedPart:
@@ -203,8 +203,8 @@ class QueryParts:
             )
         return TaskOwner(grant.processor, grant.incarnation, worker.url)
 
-    def unserved(self, task: str) -> TaskUnserved:
-        """Why this worker cannot answer for a task that no other one has."""
+    def unserved(self, task: str, table: Queryable | None = None) -> TaskUnserved:
+        """Why this worker cannot answer for a task that no other one has, or for its own copy of a table."""
         job, actor = self.job, self._worker.actors.get(task)
         failed = job.failed().get(task)
         if failed is not None:
@@ -213,6 +213,8 @@ class QueryParts:
         wait = "ask again: it is answered for as soon as a worker runs it; `headgate status JOB` shows its progress"
         if actor is not None and actor.state.tables is None and actor.machine.phase == TaskState.RESTORING:
             return TaskUnserved(task, "restoring", "it restores its state", wait)
+        if table is not None and table.copied and self.has(task):
+            return TaskUnserved(task, "restoring", self._worker.runtime.copies.waits or "its copy is opened", wait)
         if job.held(task) is None:
             return TaskUnserved(task, "moving", "no worker has it", wait)
         return TaskUnserved(task, "moving", "it is between two workers, or about to start", wait)

@@ -45,8 +45,11 @@ if TYPE_CHECKING:
 MOST_KEYS = 1_000
 """The most keys of one request, which is answered in one turn of the worker's loop."""
 MOST_ROWS = 1_000
-RELAY_S = 5.0
-"""How long another worker may take."""
+RELAY_S = 2.0
+"""How long another worker may take. The owner and then the standby of a task are asked within the time that a client waits for one worker,
+which is 5 s for `hg.query`."""
+RELAYS = 100
+"""The most connections to one other worker: those that wait for one that has stopped do not take them from the others."""
 MEANT_FOR = "X-Headgate-Incarnation"
 """The header of a relayed request: the incarnation that is asked."""
 OK, WRONG, MISSING, AMBIGUOUS, AWAY = 200, 400, 404, 409, 503
@@ -252,7 +255,8 @@ class Queries:
         if found is not None:
             return found
         if of.stale_ms is None or not of.relayed:
-            raise self.parts.unserved(next(task for task in wanted if not self.parts.has(task)))
+            lacks = next(task for task in wanted if self.parts.part(task, asked) is None)
+            raise self.parts.unserved(lacks, asked)
         found = FoundKeys([None] * len(keys), [None] * len(keys))
         for task, numbers in wanted.items():
             found.add(numbers, *self._copied(asked, [keys[n] for n in numbers], task, of.stale_ms), asked)
@@ -271,7 +275,7 @@ class Queries:
         part = self.parts.part(task, asked)
         if part is None:
             if stale_ms is None:
-                raise self.parts.unserved(task)
+                raise self.parts.unserved(task, asked)
             part = self.parts.followed(task, asked, stale_ms, now_ms)
         return part, self._commit(part.at(now_ms))
 
@@ -285,21 +289,19 @@ class Queries:
         wanted = spread(self.parts, asked, keys, of.tasks)
         here = {task: numbers for task, numbers in wanted.items() if of.relayed or self.parts.has(task)}
         others: dict[TaskOwner, dict[str, list[int]]] = {}
-        away: list[TaskUnserved] = []
+        lost: dict[str, TaskUnserved] = {}
         for task, numbers in wanted.items():
             if task not in here:
                 try:
                     others.setdefault(self.parts.owner(task), {})[task] = numbers
                 except TaskUnserved as error:
-                    away.append(error)
+                    lost[task] = error
         found = self._here(asked, keys, here, of)
         answers = await asyncio.gather(
             *(self._relay_keys(owner, asked, keys, some) for owner, some in others.items()), return_exceptions=True
         )
-        lost = {error.task: error for error in away}
         for some, answer in zip(others.values(), answers, strict=True):
             if isinstance(answer, TaskUnserved):
-                away.append(answer)
                 lost |= dict.fromkeys(some, answer)
             elif isinstance(answer, BaseException):
                 raise answer
@@ -307,10 +309,10 @@ class Queries:
                 for numbers, values, commit in answer:
                     found.add(numbers, values, commit, asked)
         if lost and of.stale_ms is not None:
-            away = await self._from_copies(asked, keys, {task: wanted[task] for task in lost}, of.stale_ms, lost, found)
-        lacking = {n for error in away for n in wanted.get(error.task, range(len(keys))) if found.at[n] is None}
-        if lacking:
-            raise away[0]
+            lost = await self._from_copies(asked, keys, {task: wanted[task] for task in lost}, of.stale_ms, lost, found)
+        for task, error in lost.items():
+            if any(found.at[n] is None for n in wanted[task]):
+                raise error
         return found
 
     async def _from_copies(
@@ -321,8 +323,8 @@ class Queries:
         stale_ms: int,
         lost: Mapping[str, TaskUnserved],
         found: FoundKeys,
-    ) -> list[TaskUnserved]:
-        """Ask the standbys of tasks whose owners cannot answer. Returns why those that cannot either do not."""
+    ) -> dict[str, TaskUnserved]:
+        """Ask the standbys of tasks whose owners cannot answer. Returns why those that cannot either do not, by task."""
 
         async def one(task: str) -> None:
             owner, numbers = self._standby(task, lost[task]), wanted[task]
@@ -333,10 +335,10 @@ class Queries:
                 found.add(some, values, commit, asked)
 
         answers = await asyncio.gather(*map(one, wanted), return_exceptions=True)
-        away: list[TaskUnserved] = []
+        away: dict[str, TaskUnserved] = {}
         for task, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, TaskUnserved):
-                away.append(_neither(lost[task], answer))
+                away[task] = _neither(task, lost[task], answer)
             elif isinstance(answer, BaseException):
                 raise answer
         return away
@@ -376,7 +378,11 @@ class Queries:
 
         if self._session is None:
             headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=RELAY_S), headers=headers)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, limit_per_host=RELAYS),
+                timeout=aiohttp.ClientTimeout(total=RELAY_S),
+                headers=headers,
+            )
         url = f"{owner.url}/api/query/{quote(asked.name, safe='')}"
         try:
             async with self._session.post(
@@ -414,7 +420,11 @@ class Queries:
         self.parts.known(tasks)
         prefix = prefix_bytes(asked.name, asked.key, given["prefix"]) if "prefix" in given else b""
         every = list(tasks) or self._scanned(asked)
-        task, after = position_of(given.get("after"), every)
+        begins = given.get("after")
+        if isinstance(begins, str) and asked.broadcast and not tasks:
+            # all tasks have the same rows: whichever task the page before was of, this worker goes on with its own
+            begins = f"{every[0]}|{begins.rpartition('|')[2]}"
+        task, after = position_of(begins, every)
         page = PageOf(task, prefix, after, limit)
         if relayed or self.parts.has(task):
             rows, commit, following = self._rows_here(asked, page, stale_ms if relayed else None)
@@ -447,7 +457,7 @@ class Queries:
             return _rows_of(await self._relayed(owner, asked, {"scan": request}, page.task))
         except TaskUnserved as error:
             refused = error
-        raise _neither(lost, refused)
+        raise _neither(page.task, lost, refused)
 
     def _rows_here(
         self, asked: Queryable, page: PageOf, stale_ms: int | None
@@ -465,11 +475,11 @@ def _rows_of(body: bytes) -> tuple[list[Any], dict[str, Any], str | None]:
     return rows, answer.commit, answer.next
 
 
-def _neither(owner: TaskUnserved, standby: TaskUnserved) -> TaskUnserved:
+def _neither(task: str, owner: TaskUnserved, standby: TaskUnserved) -> TaskUnserved:
     """Why neither the owner of a task nor its standby answers."""
     if owner is standby:
-        return TaskUnserved(owner.task, owner.state, f"{owner.why}; it has no standby that serves pages", owner.remedy)
-    return TaskUnserved(owner.task, owner.state, f"{owner.why}; {standby.why}", standby.remedy)
+        return TaskUnserved(task, owner.state, f"{owner.why}; it has no standby that serves pages", owner.remedy)
+    return TaskUnserved(task, owner.state, f"{owner.why}; {standby.why}", standby.remedy)
 
 
 _KINDS: Mapping[int, type[HeadgateError]] = {AMBIGUOUS: SeveralTasks, WRONG: DataError, MISSING: NotFound}

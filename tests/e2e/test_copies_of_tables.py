@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 
@@ -309,6 +310,16 @@ async def test_any_worker_answers_for_a_copy_and_shows_it(job, topic, tmp_path):
                     metrics = await answer.text()
                 assert re.search(r'headgate_copy_rows{.*table="rates".*} 10', metrics)
                 assert re.search(r'headgate_copy_stopped{.*table="rates".*} 0', metrics)
+        async with aiohttp.ClientSession() as session:  # page by page, of whichever worker is asked next
+            keys, after, urls = [], {}, itertools.cycle([first, second])
+            while after is not None:
+                body = {"scan": {"limit": 3, **after}}
+                async with session.post(f"{next(urls)}/api/query/rates", json=body) as answer:
+                    found = await answer.json()
+                    assert answer.status == 200, found
+                keys += [key for key, _ in found["rows"]]
+                after = None if found["next"] is None else {"after": found["next"]}
+            assert keys == sorted(f"c{n}" for n in range(10))
         async with hg.query(job.name, "rates", bootstrap=job.bootstrap) as table:
             assert (await table.get("c3")).value == {"rate": 3}
             assert (await table.get("zz")).value is None

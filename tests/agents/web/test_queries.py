@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.queries.parts import TaskOwner
 from headgate.agents.records.kafka.partitioner import Partitioner
 from headgate.agents.testing.driver import Driver
 from headgate.agents.web.door import PageDoor
@@ -123,6 +124,11 @@ def test_the_age_grows_while_no_one_is_heard_and_a_commit_is_under_way() -> None
         assert document(queries.at_once("counts", "u7", {}, ""))["age_ms"] > 15_000
         for state in states:
             state._checkpoints.clear()
+        for state in states:  # it notes now and then that it is idle: of what it knows, and not of what it does not
+            state.refresh(heard[0])
+            state.refresh(heard[0] - 5_000)
+        heard[0] = 0
+        assert document(queries.at_once("counts", "u7", {}, ""))["age_ms"] == 300
 
 
 def test_only_committed_values_are_shown() -> None:
@@ -189,6 +195,66 @@ def test_a_task_that_cannot_be_asked_is_no_absent_key(said: str, grant: bool, st
         batch = asyncio.run(queries.post("latest", orjson.dumps({"keys": [here, there]})))
         assert batch.status == 503
         assert asyncio.run(queries.post("latest", orjson.dumps({"keys": [here]}))).status == 200
+
+
+def test_a_key_is_not_absent_because_the_standby_of_another_task_has_answered() -> None:
+    """A worker that has two tasks is gone: one of them has a standby that answers, and the other one has none."""
+    with Driver(job()) as d:
+        filled(d)
+        tasks = {task: set(dict(one.state.table("latest").items())) for task, one in d.tasks.items()}
+        here, there = min(tasks["Partition 0"]), min(tasks["Partition 1"])
+        state = state_of(d)
+        written: list[Any] = [
+            c.SetProcessor("w2", "000001-y", "p2", "here", c.ProcessorState.JOINED, url="http://127.0.0.1:1"),
+            c.SetGrant("Partition 0", 9, "w2", "000001-y"),
+        ]
+        for message in written:
+            state.apply(c.Entry(state.position, c.key_of(message), message))
+        worker = asking(d, "none", state=state)
+        worker.runtime = Bag(followers=Bag(all={"Partition 0": Bag(store=d.tasks["Partition 0"].state.store)}))
+        queries = Queries(worker)
+        me = TaskOwner("w1", worker.incarnation, "http://127.0.0.1:1")
+        queries.parts.standby = lambda task: me if task == "Partition 0" else None  # type: ignore[method-assign]
+
+        async def asked(*keys: str) -> Any:
+            try:
+                return await queries.post("latest", orjson.dumps({"keys": keys, "stale": "1h"}))
+            finally:
+                await queries.stop()
+
+        answer = asyncio.run(asked(here))
+        assert (answer.status, document(answer)["values"][0]["user"]) == (200, here)
+        answer = asyncio.run(asked(here, there))
+        assert (answer.status, document(answer).get("task")) == (503, "Partition 1")
+        assert "no standby" in document(answer)["error"]
+
+
+def test_a_copy_that_is_built_anew_has_no_absent_keys() -> None:
+    """Its store is there, and lacks rows that it is yet to read. Another worker whose page began elsewhere goes on with its own tasks."""
+    app = hg.App("job")
+    rates = app.input("rates", key="c").table("rates", broadcast=True)
+    app.input("in", key="c").join(rates, on="c", into=lambda row, rate: rate).to("out")
+    with Driver(app, partitions={"in": 2}) as d:
+        d.send_all("rates", [{"c": f"c{n}", "rate": n} for n in range(5)])
+        d.advance("1s")
+        worker = asking(d, "Partition 1")
+        worker.runtime = d._runtime
+        queries = Queries(worker)
+        scan = {"limit": 2, "after": f"Partition 0|{b'c1'.hex()}"}
+        page = document(asyncio.run(queries.post("rates", orjson.dumps({"scan": scan}))))
+        assert ([key for key, _ in page["rows"]], page["next"]) == (["c2", "c3"], f"Partition 1|{b'c3'.hex()}")
+        (copy,) = d._runtime.copies.all.values()
+        assert document(queries.at_once("rates", "c9", {}, ""))["found"] is False
+        copy.ready.clear()
+        assert queries.at_once("rates", "c9", {}, "") is None
+        for answer in (
+            asyncio.run(queries.key("rates", "c9", {})),
+            asyncio.run(queries.post("rates", b'{"keys": ["c9"]}', worker.incarnation)),
+            asyncio.run(queries.page("rates", {})),
+        ):
+            assert (answer.status, document(answer)["state"]) == (503, "restoring")
+            assert "table rates" in document(answer)["why"]
+        copy.ready.set()
 
 
 @pytest.mark.parametrize("table", ["latest", "counts", "plain"])
