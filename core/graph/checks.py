@@ -197,6 +197,8 @@ def _join(graph: Graph, stage: Stage) -> None:
             f"the join '{stage.name}' has {len(stage.reads)} sides", remedy="join two at a time: a.join(b).join(c)"
         )
     left, right = (_physical(graph, read) for read in stage.reads)
+    if len(left) > 1:  # what only tables took from a stream on the way is not among its records
+        left &= graph.flow(stage.reads[0])
     same = sorted(left & right)
     if same and not _is_summed_up(graph, stage.reads[1], frozenset(same)):
         raise DeclarationError(

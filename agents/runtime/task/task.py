@@ -213,8 +213,9 @@ class TaskActor:
         self.contribution.announce()
 
     def apply(self, position: int) -> None:
-        """See `committing.Writer`."""
-        self.contribution.apply(position)
+        """See `committing.Writer`. The store of a dropped task is closed: the next one reads the changes from the log."""
+        if not self.site.gone or self.state.tables is not None:
+            self.contribution.apply(position)
 
     def committed(self, txn: int) -> None:
         """See `committing.Writer`."""

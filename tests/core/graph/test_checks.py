@@ -41,6 +41,16 @@ GOOD = {
         (Input("a"), Input("b", broadcast=True)),
         (TABLE, Stage("rk", "rekey", ("a",)), join("rk", "t", on=("whatever", None))),
     ),
+    "a join with two tables of one topic": (
+        (Input("a"), Input("b", broadcast=True)),
+        (
+            TABLE,
+            Stage("f", "filter", ("b",)),
+            Stage("t2", "table", ("f",), stateful=True),
+            join("a", "t", on=("z", None)),
+            join("j", "t2", on=("z", None), name="j2"),
+        ),
+    ),
     "a join with a table of its own aggregate": (
         (A,),
         (counts(), Stage("m", "map", ("n",)), Stage("t", "table", ("m",), stateful=True), join("a", "t")),
