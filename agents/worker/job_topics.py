@@ -260,7 +260,8 @@ class JobTopics:
             log.warning(
                 "topics of a pattern do not exist any more",
                 topics=new,
-                todo=f"create them again; or headgate drain {self.names.job}, and start it again, which leaves them out",
+                todo=f"headgate drain {self.names.job}, and start it again, which leaves them out; if they are made again, on_lost= of the "
+                "input decides",
             )
 
     async def more_counts(self) -> dict[str, int]:

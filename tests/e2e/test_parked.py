@@ -9,6 +9,7 @@ from collections import defaultdict
 import pytest
 
 from .test_keys import headgate
+from .test_patterns import Shop
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -173,6 +174,88 @@ async def test_time_waits_for_a_parked_record_and_goes_on_when_it_is_left_out(jo
         await asyncio.sleep(0.2)
     await said("skip", job.name, "--all", "--yes")
     assert len(await job.values(out, 5)) == 5
+
+
+OF_PATTERN = """
+from pathlib import Path
+
+import headgate as hg
+
+app = hg.App("JOB")
+
+
+def check(value, topic):
+    if value["k"] == "sick" and not Path("HEALED").exists():
+        raise ValueError("the account is locked")
+    return value
+
+
+parks = hg.park(after="1h", times=10_000)
+app.input(pattern="PREFIX[a-z]+", key="k", into=check, on_error=parks, on_lost="oldest").to("OUT")
+"""
+
+
+async def test_what_is_parked_in_a_task_that_the_next_run_lacks_waits_until_it_is_there_again(job, topic, tmp_path):
+    """The widest topic of a pattern is deleted while its records are parked. They can be released until the run ends, and are exported and
+    said behind that; the other tasks go on, and so does that one when a topic is as wide again."""
+    shop, healed = Shop(job, topic), tmp_path / "healed"
+    shop.source = OF_PATTERN.replace("PREFIX", shop.prefix).replace("OUT", shop.out).replace("HEALED", str(healed))
+
+    async def said(*words, verb="parked", code=0):
+        done = await headgate(job, *([verb] if verb else []), *words)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    async def parked(count):
+        async with asyncio.timeout(60):
+            while (await said(job.name)).count("sick") != count:  # noqa: ASYNC110 - another process parks them
+                await asyncio.sleep(0.1)
+
+    async def numbers():
+        return sorted(row["n"] for row in await job.values(shop.out, 1))
+
+    await shop.make("a", 1)
+    await shop.make("b", 2)
+    worker = await shop.worker("w1")
+    await job.write(f"{shop.prefix}a", [{"k": "well", "n": 0}, {"k": "sick", "n": 1}])
+    await job.write(f"{shop.prefix}b", [{"k": "sick", "n": 2}, {"k": "sick", "n": 3}], partition=1)
+    await job.values(shop.out, 1)
+    await parked(3)
+    await shop.delete("b")
+    await shop.warned(f"{shop.prefix}b", "does not exist any more", "leaves it out", "on_lost=")
+    healed.touch()
+    await said("release", job.name, "Partition 1", f"{shop.prefix}b:1:0")
+    await job.values(shop.out, 3)
+    healed.unlink()
+    await shop.make("c", 2)
+    await job.write(f"{shop.prefix}c", [{"k": "sick", "n": 4}, {"k": "sick", "n": 5}], partition=1)
+    await parked(3)
+    await shop.delete("c")
+    await shop.warned(f"{shop.prefix}b", f"{shop.prefix}c", "do not exist any more")
+    await shop.drain(worker)
+    planned, _ = await shop.plan()
+    assert (planned["topics"], planned["leaves"]) == (["a"], ["b", "c"])
+    await shop.worker("w2")
+    await job.write(f"{shop.prefix}a", [{"k": "well", "n": 6}])
+    await job.values(shop.out, 4)
+    healed.touch()
+    shown = await said(job.name)
+    assert "does not have the task 'Partition 1' any more" in shown
+    assert "parked there (2) waits" in shown
+    shown = await said("release", job.name)
+    assert "done" in shown
+    await job.values(shop.out, 5)
+    assert await numbers() == [0, 1, 2, 3, 6]
+    assert "read as many partitions as before" in await said("release", job.name, "Partition 1", code=4)
+    exported = (await said("export", job.name)).splitlines()
+    assert [json.loads(json.loads(line)["value"])["n"] for line in exported if line.startswith("{")] == [4, 5]
+    await shop.make("c", 2)
+    async with asyncio.timeout(60):
+        while "does not have the task" in await said(job.name):  # noqa: ASYNC110 - another process gets the task
+            await asyncio.sleep(0.1)
+    await said("release", job.name)
+    await job.values(shop.out, 7)
+    assert await numbers() == [0, 1, 2, 3, 4, 5, 6]
 
 
 def late_rows(found):

@@ -12,7 +12,9 @@ from typing import Any
 
 import click
 
+from ....core.names import natural
 from ...job.types.schemas import PARKED
+from ...process.reading import folded, shown
 from ..group import WithVerbs
 from ..options import Target, about_job, run_async
 from ..output import age, output_option, show_table, show_text, shown_as_json
@@ -57,9 +59,25 @@ def parked(to: Target, task: str, limit: int, from_log: bool, output: str) -> No
         show_text(f"no record of {to.job} is parked")
         return
     now_ms = time.time() * 1000
+    stray_tasks(to, found["rows"])
     show_table(["TASK", "RECORD", "KEY", "SINCE", "TRIES", "TRIED IN", "WHY"], [_line(one, now_ms) for one in rows])
     if found["more"]:
         click.echo(f"… more than {limit} records; see --limit", err=True)
+
+
+def stray_tasks(to: Target, rows: list[dict[str, Any]]) -> frozenset[str]:
+    """The tasks of these rows that the job does not have now, which is said: a topic or an input that had more partitions has left it."""
+    job = run_async(folded(to.client, to.topics))
+    having = frozenset(row["task"] for row in rows)
+    strays = having - job.model.tasks.keys() if job.model is not None else frozenset[str]()
+    for task in sorted(strays, key=natural):
+        count = sum(row["task"] == task for row in rows)
+        show_text(
+            f"Note: the job does not have the task '{task}' any more, since it reads fewer partitions: what is parked there ({count}) "
+            f"waits until it has it again. `headgate parked export {shown(to.job)} '{task}'` prints it",
+            err=True,
+        )
+    return strays
 
 
 def record_of(row: dict[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,8 @@ async def read_tables(to: Target, table: str, key: str, task: str, limit: int, f
     async with following(to.client, to.topics) as stream:
         state = stream.job
         workers = [] if from_log else [w for w in stored(state, LOCALITY).values() if w["url"] and w["tasks"]]
+        if task and state.model is not None and task not in state.model.tasks:
+            workers = []  # one of an earlier run: only its log has its rows
         answers = await asyncio.gather(*(_ask(to, worker, table, key, task, limit) for worker in workers))
         heard = [one for one in answers if one is not None]
         if copies := [one for one in heard if one.get("copy")]:

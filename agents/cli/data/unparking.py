@@ -12,13 +12,14 @@ import click
 
 from ....core.coordination import requests as r
 from ....core.errors import NotFound
+from ....core.names import natural
 from ...job.types.schemas import PARKED
 from ...process.reading import shown
 from ...process.requests import Request
 from ..options import confirmed, run_async, yes_option
 from ..pages import token_option
 from ..steer.steering import Asker, asks
-from .parked import MOST, chosen, place_of_record
+from .parked import MOST, chosen, place_of_record, stray_tasks
 from .tables import read_tables
 
 SHOWN = 20
@@ -90,6 +91,13 @@ def skip(ask: Asker, task: str, key: str, every: bool, yes: bool) -> None:
 def _found(ask: Asker, task: str, key: str) -> Rows:
     found = run_async(read_tables(ask.to, PARKED, "", task, MOST, False))
     rows = chosen(found["rows"], key)
+    if rows and (strays := stray_tasks(ask.to, rows)):
+        rows = [row for row in rows if row["task"] not in strays]
+        if not rows:
+            raise NotFound(
+                f"{ask.to.job} does not have the tasks in which these records are parked: {', '.join(sorted(strays, key=natural))}",
+                remedy="read as many partitions as before, or export the records, and send them again",
+            )
     if not rows:
         what = f" with the key or place '{key}'" if key else ""
         raise NotFound(f"no record of {ask.to.job}{what} is parked", remedy=f"headgate parked {shown(ask.to.job)}")

@@ -62,7 +62,8 @@ def _gone(run: SetRun, state: JobState, there: Iterable[str], topics: Topics) ->
     gone = sorted(topic for topic in read if topic in run.joined or topic in patterns_of_run(run.fingerprint))
     if not gone:
         return []
-    then = f"create it again, or `headgate drain {shown(topics.job)}` and start it again, which leaves it out"
+    drain = f"`headgate drain {shown(topics.job)}` and start it again"
+    then = f"{drain}, which leaves it out; if it is made again, on_lost= of the input decides"
     return [f"{_named(gone, 'of a pattern do not exist', 'of a pattern does not exist')} any more: {then}"]
 
 

@@ -222,7 +222,9 @@ async def _intended(
             )
         streams = widths(tasks)
         shared = shared_widths(plan.graph, streams, {} if before is None else before.shared)
-        own, outputs = topics.all_specs(inputs, {**streams, **shared}, len(tasks))
+        own, outputs = topics.all_specs(
+            inputs, {**streams, **shared}, _logs({} if state is None else state.changelogs, tasks)
+        )
         found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
         try:
             framed = plan.graph.framed  # an input may grow
@@ -256,6 +258,15 @@ async def _intended(
         standby=plan.stateful and timing.standby > 0,
     )
     return topics, made
+
+
+def _logs(known: Mapping[str, int], tasks: Collection[str]) -> int:
+    """How many partitions the task log must have: each task that the job ever had keeps its own.
+
+    >>> _logs({}, ["Partition 0"]), _logs({"Partition 0": 0, "Partition 1": 1}, ["Partition 0"]), _logs({"a": 0}, ["a", "b"])
+    (1, 2, 2)
+    """
+    return max(len({*known, *tasks}), max(known.values(), default=-1) + 1)
 
 
 def _gone(missing: Collection[str], before: JobModel | None) -> dict[str, int]:
