@@ -52,6 +52,8 @@ class CoordinatorReader:
         which is after the one before has come: one that lay in the socket of a process that was stopped says nothing of the time since."""
         self._came_ms: deque[int] = deque(maxlen=2)
         """When the last two answers came."""
+        self._stable = 0
+        """Up to where there was something to read, by the last one."""
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect, and read from the beginning."""
@@ -74,6 +76,7 @@ class CoordinatorReader:
             self._came_ms.clear()
         else:
             self._came_ms.append(self._port.clock.now().wall)
+            self._stable = answer.stable
         self._answered.set()
 
     async def read(self) -> c.Read | None:
@@ -88,7 +91,7 @@ class CoordinatorReader:
             )
         taken = await fetched(self._port, consumer, self._answered, POLL_MS / 1000)
         found = self._read(taken[0]) if taken else None
-        if len(self._came_ms) == 2:
+        if len(self._came_ms) == 2 and self.position >= self._stable:
             self.known_ms = self._came_ms[0]
         return found
 

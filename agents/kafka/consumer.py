@@ -20,6 +20,11 @@ from .topic_ids import ask_ids, topic_id
 LOOKS_MS = 1000
 """How often the client looks for something to fetch where nothing has told it of any; by itself it does so five times a second, for each
 consumer. Answers, seeks and resumed partitions wake it."""
+GAP_S = 3.0
+"""A partition that was not fetched for longer, for its buffer was full or this process stood still, may be another topic's since: a broker
+answers by the name of a topic, and no error comes where the new one is as long. In a shorter gap that is noticed with the next metadata."""
+METADATA_MS = 30_000
+"""How often metadata is asked for without a cause, unless the client settings say otherwise."""
 
 
 class KafkaConsumer:
@@ -42,15 +47,20 @@ class KafkaConsumer:
             "max_partition_fetch_bytes": fetch_bytes,
             "fetch_max_wait_ms": max_wait_ms,
             "consumer_timeout_ms": LOOKS_MS,
+            "metadata_max_age_ms": METADATA_MS,
             "client_id": name,
         }
         self._raw = raw
         self._doubtful: set[str] = set()
-        """Topics of which an answer was an error since the metadata was read: they may have been re-created."""
+        """Topics of which an answer was an error, or came behind a gap, since the metadata was read: they may have been re-created."""
+        self._heard_s: dict[StreamPartition, float] = {}
+        """When the last answer for each partition came."""
         self._looking: Any = None
         self._looks = 0
         self._withheld: list[Taken] = []
         """What was fetched of doubtful topics."""
+        self._cleared: list[Taken] = []
+        """What was fetched of them before the doubt was cleared."""
         self._take: Any = None
         self.consumer: AIOKafkaConsumer | None = None
 
@@ -82,18 +92,22 @@ class KafkaConsumer:
         return self.consumer
 
     async def take(self) -> list[Taken]:
-        """See `port`. After an error, records of its topic wait for new metadata, which tells whether they are another topic's."""
+        """See `port`. After an error or a gap, records of its topic wait for new metadata, which tells whether they are another topic's."""
         with answered("reading"):
             found = [*self._withheld, *await self._take()]
-        self._withheld = []
+        cleared, self._cleared, self._withheld = self._cleared, [], []
         if self._doubtful:
             self._look()
             self._withheld = [one for one in found if one.at.stream in self._doubtful and one.error is None]
             found = [one for one in found if one.at.stream not in self._doubtful or one.error is not None]
-        return found
+        return [*cleared, *found]
 
     def _heard(self, at: StreamPartition, answer: FetchAnswer) -> None:
-        if answer.error:
+        gap_s = answer.at_s - self._heard_s.get(at, answer.at_s)
+        self._heard_s[at] = answer.at_s
+        if answer.error or (
+            gap_s > GAP_S and at.stream not in self._doubtful
+        ):  # a broker that is slow must not be doubted for ever
             self._doubtful.add(at.stream)
             self._looks = 0
             self._look()
@@ -115,6 +129,10 @@ class KafkaConsumer:
             self._look()
         else:
             self._doubtful.clear()
+            self._cleared += (
+                self._withheld
+            )  # also if the next answer is doubtful again, as each is of a broker that takes its time
+            self._withheld = []
 
     def seek(self, at: StreamPartition, offset: int) -> None:
         """See `port`."""

@@ -10,6 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.broker.acls import Acl
+from headgate.agents.kafka import consumer as consumers
 from headgate.agents.kafka.settings import ClientSettings
 
 from . import scenes
@@ -103,6 +104,31 @@ async def test_an_input_that_is_made_anew_while_it_is_read_gives_nothing_of_the_
     assert [v["n"] for v in await job.values(out, 10)] == list(range(10))
     await job.ask("seek", stream=inp, to="here")  # somebody says that it is the same one
     assert [v["n"] for v in await job.values(out, 20)] == [*range(10), *range(110, 120)]
+
+
+async def test_an_input_that_is_made_anew_while_its_buffer_is_full_gives_nothing_of_the_new_topic(
+    job, topic, monkeypatch
+):
+    """Nothing is fetched meanwhile, so no broker has said that it is gone, and the new topic is as long as the position."""
+    inp, out = f"in-{uuid.uuid4().hex[:8]}", topic("out")
+    await made(job, inp)
+    app = hg.App(job.name)
+    app.input(inp).to(out)
+    worker = await job.start(app, settings={"buffer.bytes": "64KiB"})
+    await worker.until_running(1)
+    await job.ask("pause")
+    await job.write(inp, [{"n": n, "filled": "x" * 1000} for n in range(600)])
+    (part,) = worker.worker.actors["Partition 0"].reading.intake.intake._parts.values()
+    await worker.until(lambda: part.full, "the buffer is full")
+    await gone(job, inp)
+    await made(job, inp)
+    await job.write(inp, [{"n": n, "filled": "y" * 1000} for n in range(1000, 2000)])
+    monkeypatch.setattr(consumers, "GAP_S", 0.05)
+    await job.ask("resume")
+    await worker.until(lambda: failed_because(worker), "it is noticed")
+    assert f"{inp} was deleted and re-created" in failed_because(worker)
+    found = [v["n"] for v in await job.values(out, 0)]
+    assert found == list(range(len(found)))
 
 
 async def test_an_input_that_is_made_anew_and_is_shorter_is_named_so(job, topic):

@@ -72,3 +72,19 @@ async def test_what_is_fetched_behind_an_error_waits_for_metadata_that_was_asked
     assert await consumer.take() == [first, second]
     assert consumer.topic_id("in") == "two"
     assert below.asked == []
+    # behind a gap no error has told of a topic that was made again
+    consumer._heard(IN, FetchAnswer(2.0, "", 7, 7, 0))
+    assert below.asked == []
+    consumer._heard(IN, FetchAnswer(9.0, "", 9, 9, 0))
+    fetched.append(first)
+    assert await consumer.take() == []
+    await below.tell()
+    await below.tell()
+    consumer._heard(IN, FetchAnswer(19.0, "", 9, 9, 0))  # each answer is late: what was clear is not doubted again
+    fetched.append(second)
+    assert await consumer.take() == [first]
+    await below.tell()
+    await below.tell()
+    assert await consumer.take() == [second]
+    consumer._heard(IN, FetchAnswer(19.5, "", 9, 9, 0))
+    assert below.asked == []
