@@ -235,7 +235,7 @@ async def test_what_is_parked_in_a_task_that_the_next_run_lacks_waits_until_it_i
     await shop.drain(worker)
     planned, _ = await shop.plan()
     assert (planned["topics"], planned["leaves"]) == (["a"], ["b", "c"])
-    await shop.worker("w2")
+    last = await shop.worker("w2")
     await job.write(f"{shop.prefix}a", [{"k": "well", "n": 6}])
     await job.values(shop.out, 4)
     healed.touch()
@@ -249,13 +249,30 @@ async def test_what_is_parked_in_a_task_that_the_next_run_lacks_waits_until_it_i
     assert "read as many partitions as before" in await said("release", job.name, "Partition 1", code=4)
     exported = (await said("export", job.name)).splitlines()
     assert [json.loads(json.loads(line)["value"])["n"] for line in exported if line.startswith("{")] == [4, 5]
+    await shop.make("d", 1)
+    await job.write(f"{shop.prefix}d", [{"k": "well", "n": 7}])
+    await job.values(shop.out, 6)
     await shop.make("c", 2)
     async with asyncio.timeout(60):
         while "does not have the task" in await said(job.name):  # noqa: ASYNC110 - another process gets the task
             await asyncio.sleep(0.1)
     await said("release", job.name)
-    await job.values(shop.out, 7)
-    assert await numbers() == [0, 1, 2, 3, 4, 5, 6]
+    await job.values(shop.out, 8)
+    assert await numbers() == [0, 1, 2, 3, 4, 5, 6, 7]
+    healed.unlink()
+    await job.write(f"{shop.prefix}d", [{"k": "sick", "n": 8}])
+    await parked(1)
+    await shop.delete("d")
+    await shop.warned(f"{shop.prefix}d", "exist any more")
+    await shop.drain(last)
+    healed.touch()
+    await shop.worker("w3")
+    async with asyncio.timeout(60):
+        while f"does not read {shop.prefix}d any more" not in await said(job.name):  # noqa: ASYNC110 - another process begins
+            await asyncio.sleep(0.1)
+    await said("skip", job.name, "--all", "--yes")
+    assert "no record" in await said(job.name)
+    assert await numbers() == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def late_rows(found):

@@ -66,10 +66,19 @@ def parked(to: Target, task: str, limit: int, from_log: bool, output: str) -> No
 
 
 def stray_tasks(to: Target, rows: list[dict[str, Any]]) -> frozenset[str]:
-    """The tasks of these rows that the job does not have now, which is said: a topic or an input that had more partitions has left it."""
-    job = run_async(folded(to.client, to.topics))
-    having = frozenset(row["task"] for row in rows)
-    strays = having - job.model.tasks.keys() if job.model is not None else frozenset[str]()
+    """The tasks of these rows that the job does not have now, which is said: it reads fewer partitions. It is also said of which
+    streams nothing is read any more, for what is parked of them is not tried."""
+    model = run_async(folded(to.client, to.topics)).model
+    if model is None:
+        return frozenset()
+    strays = frozenset(row["task"] for row in rows) - model.tasks.keys()
+    for stream in sorted({row["value"]["stream"] for row in rows if row["task"] not in strays} - model.streams.keys()):
+        count = sum(row["value"]["stream"] == stream for row in rows)
+        show_text(
+            f"Note: the job does not read {stream} any more: what is parked of it ({count}) is not tried until it does. "
+            f"`headgate parked skip {shown(to.job)} … --all` leaves it out",
+            err=True,
+        )
     for task in sorted(strays, key=natural):
         count = sum(row["task"] == task for row in rows)
         show_text(
