@@ -10,6 +10,10 @@ schema for all tasks, declared by the table or made of the values (`ColumnKinds`
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
+import re
 import shutil
 import time
 import uuid
@@ -67,7 +71,7 @@ async def export(
     """Export a table into a new directory; returns what `_export.json` says. `timeout_s`: how long to wait for one task's worker."""
     import aiohttp
 
-    draft = _drafted(to)
+    draft, held = _drafted(to)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     limit = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=IDLE_S)
     kinds = ColumnKinds() if form == "parquet" else None
@@ -105,18 +109,36 @@ async def export(
         raise EnvironmentFault(f"{to} cannot be written: {error.strerror or error}", remedy="see its disk") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+        os.close(held)
 
 
-def _drafted(to: Path) -> Path:
-    """The directory beside it that becomes it."""
+def _drafted(to: Path) -> tuple[Path, int]:
+    """The directory next to it that becomes it, and what holds its lock. What exports that were killed have left there is removed."""
     if to.exists():
         raise EnvironmentFault(f"{to} exists", remedy="export into a directory that does not exist yet")
     draft = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}"
     try:
         draft.mkdir(parents=True)
+        held = os.open(draft, os.O_RDONLY)
     except OSError as error:
         raise EnvironmentFault(f"{to} cannot be made: {error.strerror}", remedy="choose another directory") from error
-    return draft
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_left(to)
+    return draft, held
+
+
+def _remove_left(to: Path) -> None:
+    """Remove the drafts of this directory whose exports do not run any more: no one holds their locks."""
+    a_draft = re.compile(rf"\.{re.escape(to.name)}\.[0-9a-f]{{8}}").fullmatch
+    for one in [one for one in to.parent.iterdir() if a_draft(one.name)]:
+        with contextlib.suppress(OSError):  # another one is at it, or it is not ours
+            found = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(one)
+            finally:
+                os.close(found)
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from typing import IO, Any
 
 from ... import __version__
 from ...core.coordination.location import DEFAULT, PROVIDERS, built_in, checked, provided
+from ...core.coordination.requests import run_id_problem
 from ...core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ...core.names import JobName, processor_id
 from ...core.settings import JOB, find, stream_problem
@@ -268,6 +269,8 @@ def worker_options(
     for name in given:
         if why := stream_problem(name, declared.graph.input):
             raise SettingError(why)
+    if why := run_id_problem(identity.run_id):
+        raise DeclarationError(why, remedy="letters, digits, '-' and '_', such as a date or the number of a build")
     process = identity.process or uuid.uuid4().hex
     seat.sign(process)
     return WorkerOptions(

@@ -148,7 +148,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _too_large(request: SetRequest) -> str:
-    if len(request.run_id) > MAX_RUN_ID:
+    if len(request.run_id) > MAX_RUN_ID:  # a run of an earlier version may have one with spaces
         return f"a run id has at most {MAX_RUN_ID} characters; this one has {len(request.run_id)}"
     try:
         size = sum(map(len, encode(request)))
@@ -215,4 +215,17 @@ def problem(request: SetRequest) -> str:
             return (
                 f"'value' of set-config must be true, false, a number, or a string of at most {MAX_SETTING} characters"
             )
+    return ""
+
+
+def run_id_problem(run_id: str) -> str:
+    """Why a run cannot have this id; empty if it can, or if none is given.
+
+    >>> run_id_problem("2026-01-31/a"), run_id_problem("a b")
+    ('', "the run id 'a b' contains a space or a control character, and would have to be quoted in commands")
+    """
+    if len(run_id) > MAX_RUN_ID:
+        return f"a run id has at most {MAX_RUN_ID} characters; this one has {len(run_id)}"
+    if not run_id.isprintable() or any(character.isspace() for character in run_id):
+        return f"the run id {run_id!r} contains a space or a control character, and would have to be quoted in commands"
     return ""

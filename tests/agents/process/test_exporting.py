@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from headgate.agents.process import exported_columns
 from headgate.agents.process.exported_columns import ColumnKinds, to_parquet
-from headgate.agents.process.exporting import TaskLeft, _Lines
+from headgate.agents.process.exporting import TaskLeft, _drafted, _Lines
 from headgate.core.errors import DataError
 
 BYTES = {"bytes": "01ff"}
@@ -118,3 +119,18 @@ def test_rows_without_their_last_line_are_not_taken_for_all() -> None:
 def test_examples_hold() -> None:
     """Those of the docstrings."""
     assert doctest.testmod(exported_columns).failed == 0
+
+
+def test_the_next_export_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    """Not one that still runs, nor what only looks like it."""
+    to = tmp_path / "out[1]"
+    killed, lock = _drafted(to)
+    (killed / "rows.jsonl").write_text("{}")
+    os.close(lock)  # as its process ends
+    runs, held = _drafted(to)
+    another = tmp_path / f".{to.name}.mine"
+    another.mkdir()
+    last, lock = _drafted(to)
+    assert {one.name for one in tmp_path.iterdir()} == {runs.name, another.name, last.name}
+    os.close(held)
+    os.close(lock)

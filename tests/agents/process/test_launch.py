@@ -268,6 +268,9 @@ def test_what_belongs_to_one_worker_does_not_enter_the_run(jobs: Path) -> None:
     app = load_app("launched_job:make", jobs)
     root = state_root(configuration, app.job)
     seat = take_seat(root, "w1")
+    for wrong in ("x y", "x\n", " ", "x" * 201):
+        with pytest.raises(DeclarationError, match="run id"):
+            worker_options(app, configuration, seat, Identity("w1", run_id=wrong), root=root)
     options = worker_options(app, configuration, seat, Identity("w1", run_id="r7"), root=root, url="http://x")
     assert dict(options.settings) == {"commit.interval": "1s"}
     assert (options.alone["spark.spool"], "commit.interval" in options.alone) == ("/shared/spool", False)
