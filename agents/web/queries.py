@@ -479,7 +479,7 @@ def _neither(task: str, owner: TaskUnserved, standby: TaskUnserved) -> TaskUnser
     """Why neither the owner of a task nor its standby answers."""
     if owner is standby:
         return TaskUnserved(task, owner.state, f"{owner.why}; it has no standby that serves pages", owner.remedy)
-    return TaskUnserved(task, owner.state, f"{owner.why}; {standby.why}", standby.remedy)
+    return TaskUnserved(task, owner.state, "; ".join(dict.fromkeys((owner.why, standby.why))), standby.remedy)
 
 
 _KINDS: Mapping[int, type[HeadgateError]] = {AMBIGUOUS: SeveralTasks, WRONG: DataError, MISSING: NotFound}
