@@ -14,7 +14,8 @@ What this module promises:
 - An ignored event reaches no method. Neither does a late answer to an order that no longer counts (`stale`).
 - After an event the machine is in one of the states that its row lists. The diagrams in the docs are drawn from the same table.
 - Time is an argument. `deadline()` says when the machine wants a `Tick`; a machine never reads a clock.
-- The last events and decisions of a machine can be read (`story`) and, from its start, replayed (`replay`).
+- The last events and decisions of a machine can be read (`story`) and, from its start, replayed (`replay`). Whoever needs all of them takes
+  them from the list that `record` returns.
 """
 
 from __future__ import annotations
@@ -61,6 +62,17 @@ class TableRow:
     def next(self, state: str) -> tuple[str, ...]:
         """The possible states after an event of this row in this state."""
         return tuple(target or state for target in self.to)
+
+
+Step = tuple[Now, str, object, str, tuple[object, ...]]
+"""Time, state before, event, state after, instructions: the fields of a `StoryLine`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """Stands in a recorded step for its instructions: the event made the machine raise, as it was not allowed or by a mistake."""
+
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +160,36 @@ class Machine(Generic[E, I]):
 
     def __init__(self) -> None:
         self.state: str = self.INITIAL
-        self._steps: deque[tuple[Now, str, object, str, tuple[object, ...]]] = deque(maxlen=STORY_LENGTH)
+        self._steps: deque[Step] = deque(maxlen=STORY_LENGTH)
+        self._tape: list[Step] | None = None
 
     def handle(self, event: E, now: Now) -> list[I]:
         """Take one event; return what must be done. If the table does not allow the event, raises `IllegalEvent` and changes nothing."""
-        known = self._index.get((self.state, type(event)))
+        tape, before = self._tape, self.state
+        known = self._index.get((before, type(event)))
         if known is None:
-            raise IllegalEvent(self, event)
+            illegal = IllegalEvent(self, event)
+            if tape is not None:
+                tape.append((now, before, event, before, (Raised(raised(illegal)),)))
+            raise illegal
         allowed, name = known
-        before = self.state
         if not allowed or self.stale(event):
-            self._steps.append((now, before, event, before, ()))
+            step: Step = (now, before, event, before, ())
+            self._steps.append(step)
+            if tape is not None:
+                tape.append(step)
             return []
         method: Callable[[E, Now], list[I]] = getattr(self, name)
-        instructions = method(event, now)
-        self._steps.append((now, before, event, self.state, tuple(instructions)))
+        try:
+            instructions = method(event, now)
+        except Exception as error:
+            if tape is not None:
+                tape.append((now, before, event, self.state, (Raised(raised(error)),)))
+            raise
+        step = (now, before, event, self.state, tuple(instructions))
+        self._steps.append(step)
+        if tape is not None:
+            tape.append(step)
         if self.state not in allowed:
             raise AssertionError(
                 f"{type(self).__name__}: {event!r} led from '{before}' to '{self.state}', which its table does not name"
@@ -177,6 +204,11 @@ class Machine(Generic[E, I]):
         """The monotonic time at which the machine wants a `Tick`; None if it only waits for events."""
         return None
 
+    def record(self) -> list[Step]:
+        """The list that gets every step from now on, also those of events that make the machine raise. Whoever asked for it empties it."""
+        self._tape = []
+        return self._tape
+
     def steps(self) -> list[StoryLine]:
         """The last events, with what the machine decided."""
         return [StoryLine(*step) for step in self._steps]
@@ -184,6 +216,15 @@ class Machine(Generic[E, I]):
     def story(self) -> str:
         """The last events and decisions for people, one line per event."""
         return "\n".join(map(str, self.steps()))
+
+
+def raised(error: Exception) -> str:
+    """How an error stands in a recorded step: its kind and what it says first.
+
+    >>> raised(ValueError("no such grant\\nits history: …"))
+    'ValueError: no such grant'
+    """
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def replay(make: Callable[[], M], recorded: Iterable[StoryLine]) -> M:

@@ -170,6 +170,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Directory of the local tables."),
     ("state.cleanup-delay", "duration", "12h", DYNAMIC, JOB, "How long stores that are not used any more are kept; 0s: always."),
+    ("story.max-bytes", "size", "64MiB", NEXT_RUN, WORKER, "How much is kept on disk of what a worker saw and decided; 0: nothing."),
     ("state.memory", "size", "256MiB", NEXT_RUN, WORKER, "Memory of all tables: a quarter for decoded rows, the rest for RocksDB."),
     # ---------------------------------------------------------------------------------------------------- spark
     ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),

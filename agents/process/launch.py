@@ -41,6 +41,7 @@ from ..job.declare.app import App
 from ..job.derive.copied import copied_tables
 from ..job.derive.declaration import Declared
 from ..job.steps.sources import inputs_of
+from ..worker.logs import secrets_of
 from ..worker.options import WorkerOptions
 from .configuration import Configuration
 from .user import user_name
@@ -299,6 +300,7 @@ def worker_options(
         no_wait=identity.no_wait,
         bounded=identity.bounded,
         jitter_s=secrets.randbelow(1000) / 1000,
+        secrets=tuple(secrets_of(configuration.client.given, configuration.given)),
         job_uuid=uuid.uuid4().hex,
     )
 

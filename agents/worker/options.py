@@ -54,5 +54,7 @@ class WorkerOptions:
     bounded: bool = False
     compression: str | None = None
     jitter_s: float = 0.0
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What is masked wherever it is written down."""
     job_uuid: str = ""
     """A new random id, used if the job has none yet."""

@@ -31,6 +31,7 @@ from ..logger import Logger
 from ..measured import Clocks
 from ..port.port import Offsets, Port
 from ..runtime.host.runtime import Runtime, RuntimeHost, TargetTopics
+from ..stories.follow import LEADER, MEMBER, NoStories, Stories
 from .load.health import LONG_S, Health, letter_load
 from .load.lags import Lags, Owned, TaskLags, owned_by
 from .load.load import load_of
@@ -66,9 +67,10 @@ class Participant:
         sinks: Any = None,
         memory: Any = None,
         clocks: Clocks | None = None,
+        stories: Stories | None = None,
     ) -> None:
         """`refuse` is called if the declared job cannot run. `more`: further parts of the process that take settings (`settings_taken`).
-        `clocks`: see `Runtime`.
+        `clocks`, `stories`: see `Runtime`.
         """
         declared = options.declared
         self.refuse = refuse
@@ -107,7 +109,9 @@ class Participant:
             memory=memory,
             compression=options.compression,
             clocks=clocks,
+            stories=stories,
         )
+        self._stories = stories or NoStories()
         self.actors = self.runtime.actors
         """The tasks in this process."""
         self.tasks = self.runtime.granted
@@ -123,9 +127,13 @@ class Participant:
         """Join the job."""
         self.overrides.tell()
         given = self._settings.given
+        own, leading = member_config(self._options, given), leader_config(self._options, given)
+        member, leader = Member(own), Leader(leading)
+        self._stories.follow(member, MEMBER, own.processor, own)
+        self._stories.follow(leader, LEADER, own.processor, leading)
         await self.coordination.start(
-            Member(member_config(self._options, given)),
-            Leader(leader_config(self._options, given)),
+            member,
+            leader,
             beat_s=self._settings.seconds("heartbeat.interval"),
             look_s=lambda: self._look_s,
         )

@@ -40,6 +40,9 @@ from ..sinks.delivery import delivery_for
 from ..state.directory import Directory
 from ..state.rocks import StoreMemory
 from ..state.store import Disk, NoDisk
+from ..stories.blocks import Who
+from ..stories.files import StoryFiles, folder_of
+from ..stories.recorder import Recorder
 from .ending import Ending
 from .faust_app import new_app
 from .faust_host import FaustHost
@@ -92,6 +95,7 @@ class Worker:
         self.leftovers = self._leftovers()
         self.spark = _spark(self.declared, alone, options)
         self.sinks = delivery_for(self.declared.steps)
+        self.recorder = self._recorder(alone)
         self._loud = False
         """Whether an override has set the log level."""
         self.participant = Participant(
@@ -107,6 +111,7 @@ class Worker:
             sinks=self.sinks,
             memory=self.memory,
             clocks=clocks_of_thread(),
+            stories=self.recorder,
         )
         self.coordination = self.participant.coordination
         self.runtime = self.participant.runtime
@@ -151,6 +156,8 @@ class Worker:
         return 1 if self.participant.exit_code is None else self.participant.exit_code
 
     async def _start(self) -> None:
+        if self.recorder is not None:
+            self.recorder.start()
         if self.spark is not None:
             self.host.spawn(self.spark.warm, "Spark")  # it takes the longest, and needs nothing else
         for start in (
@@ -212,6 +219,8 @@ class Worker:
             last["sinks"] = self.sinks.close()
         await self.ending.steps(last)
         await self.ending.step("Faust", self.app.stop())
+        if self.recorder is not None:
+            await self.ending.step("story", self.recorder.stop())
 
     # ------------------------------------------------------------------------------------------------------- how it ends
 
@@ -269,6 +278,16 @@ class Worker:
         if self.options.state_dir is None:
             return NoDirectory()
         return CopyDirectory(self.options.state_dir / self.job.directory, table, self.memory)
+
+    def _recorder(self, alone: Settings) -> Recorder | None:
+        """What writes the story of this worker; None without a disk."""
+        options, most = self.options, int(alone.value("story.max-bytes"))
+        if options.state_dir is None or not most:
+            return None
+        files = StoryFiles(folder_of(options.state_dir / self.job.directory, options.processor), options.process, most)
+        return Recorder(
+            files, Who(options.processor, options.process, options.version), self.port.clock, options.secrets
+        )
 
     def _leftovers(self) -> Leftovers | None:
         """What tasks leave on the disk; None without one."""

@@ -1,7 +1,8 @@
 """Replays machines: one made anew, and given the recorded events of another, decides the same.
 
 A machine that looks at anything but its events (a clock, a set's order, what somebody has changed since) is found by that. A share of all
-machines is recorded, because a replay costs as much as the life itself.
+machines is recorded, because a replay costs as much as the life itself. What is replayed has been written and read as in the story of a worker
+on disk, so a value that comes back as another one is found, too.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headgate.core.machine import StoryLine
+from headgate.agents.stories.blocks import Packer, line_of
+from headgate.agents.stories.values import pack, unknown_in, unpack
+from headgate.core.machine import Step
 
 if TYPE_CHECKING:
     from .process import Process
 
 SHARE = 0.15
 """The share of the machines that are recorded."""
-SETTING = "interval_s"
-"""What a worker changes in its committer when the setting changes; the machine has no event for it."""
-
-
 class Story:
     """The recorded events of one machine, from its first."""
 
@@ -28,20 +27,20 @@ class Story:
         self._machine = machine
         self._make = make
         self._who = who
-        self._lines: list[tuple[StoryLine, Any]] = []
+        self._steps: list[Step] = []
 
     def tell(self, event: Any, now: Any, before: str, instructions: list[Any]) -> None:
         """The machine has handled an event."""
-        setting = getattr(self._machine, SETTING, None)
-        self._lines.append((StoryLine(now, before, event, self._machine.state, tuple(instructions)), setting))
+        self._steps.append((now, before, event, self._machine.state, tuple(instructions)))
 
     def differs(self) -> str:
         """How a new machine decides otherwise; empty if it decides the same."""
-        machine = self._make()
-        for line, setting in self._lines:
-            if setting is not None:
-                setattr(machine, SETTING, setting)
-            instructions = tuple(machine.handle(line.event, line.now))
+        machine, packer = self._make(), Packer()
+        for step in self._steps:
+            line = line_of(packer.step(step))
+            if strange := unknown_in((line.event, line.instructions)):
+                return f"{self._who}: the story cannot hold {', '.join(strange)}: {step[2]}"
+            instructions = unpack(pack(tuple(machine.handle(line.event, line.now))))
             if instructions != line.instructions or machine.state != line.after:
                 return f"{self._who} decides otherwise when it is replayed: {line}; now '{machine.state}' with {instructions}"
         return ""

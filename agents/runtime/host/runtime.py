@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ....core.names import StreamPartition
+from ....core.orders import Start
 from ....core.task.plan import TaskPlan
 from ...job.derive.declaration import Declared
 from ...live_settings import Settings
@@ -35,6 +36,7 @@ from ...port.outlasting import outlasted
 from ...port.port import Offsets, Port, Process
 from ...state.store import Disk
 from ...step_work import StepTotals
+from ...stories.follow import TASK, NoStories, Stories
 from ..copies.copies import Copies
 from ..copies.copy import CopyDisk
 from ..reading.old_reads import OldReads
@@ -106,9 +108,10 @@ class Runtime:
         memory: Any = None,
         compression: str | None = None,
         clocks: Clocks | None = None,
+        stories: Stories | None = None,
     ) -> None:
         """`name`: the name of its clients. `memory`: what the stores on disk may use. `compression`: used when no setting is given.
-        `clocks`: those by which the length of letters is measured; None in virtual time.
+        `clocks`: those by which the length of letters is measured; None in virtual time. `stories`: where the machines are recorded.
         """
         self.name = name
         self.process = process
@@ -130,7 +133,8 @@ class Runtime:
         self.steps = StepTotals()
         """What the steps of all tasks have taken."""
         self.actors: dict[str, TaskActor] = {}
-        self.producers = Producers(self, self.actors, compression=compression)
+        self.stories = stories or NoStories()
+        self.producers = Producers(self, self.actors, compression=compression, stories=self.stories)
         self.turns = LoopTurns(clocks, self.producers.hurried)
         self.followers = Followers(
             port,
@@ -149,9 +153,14 @@ class Runtime:
             process,
             job,
             self.producers,
-            lambda plan, start: TaskActor(self, self.granted, plan, start),
+            self._made,
             self.past,
         )
+
+    def _made(self, plan: TaskPlan, start: Start) -> TaskActor:
+        actor = TaskActor(self, self.granted, plan, start)
+        self.stories.follow(actor.machine, TASK, plan.task, plan, start.grant)
+        return actor
 
     def goes_by(self, declared: Declared) -> None:
         """Tasks that start from now on are of this declaration: that of before, and inputs that have joined the run."""

@@ -22,6 +22,7 @@ from ...live_settings import Settings
 from ...logger import Logger
 from ...port.errors import OutboxError
 from ...port.port import Port, Process
+from ...stories.follow import COMMITTER, NoStories, Stories
 from .buffer import TaskBuffer
 from .committing import Committing, Writer
 from .outbox import Outbox
@@ -73,8 +74,18 @@ class ProducerNeeds(Protocol):
 class Producers:
     """The producers of a process, with the committer that all their transactions go through."""
 
-    def __init__(self, needs: ProducerNeeds, writers: Mapping[str, Writer], *, compression: str | None) -> None:
-        """`writers`: the tasks that run in this process. `compression`: used when no setting is given."""
+    def __init__(
+        self,
+        needs: ProducerNeeds,
+        writers: Mapping[str, Writer],
+        *,
+        compression: str | None,
+        stories: Stories | None = None,
+    ) -> None:
+        """`writers`: the tasks that run in this process. `compression`: used when no setting is given. `stories`: where the committers are
+        recorded.
+        """
+        self._stories = stories or NoStories()
         self._job = needs.job
         self._process = needs.process
         self._name = needs.name
@@ -113,15 +124,18 @@ class Producers:
         direct = await self._start_direct()
         self.incarnation = incarnation
         self.outbox, self.direct = outbox, direct
+        interval_s, timeout_s = settings.seconds("commit.interval"), settings.seconds("transaction.timeout")
         self.committing = Committing(
             self,
             incarnation,
             outbox,
-            interval_s=settings.seconds("commit.interval"),
-            timeout_s=settings.seconds("transaction.timeout"),
+            interval_s=interval_s,
+            timeout_s=timeout_s,
             direct=direct,
             took=self.commits,
         )
+        made = interval_s, timeout_s
+        self._stories.follow(self.committing.machine, COMMITTER, incarnation, made)
         for producer in (outbox, direct):
             if producer is not None:
                 await self._process.serve(f"outbox {incarnation}", partial(self._own, producer, self.committing))
