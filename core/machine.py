@@ -64,7 +64,7 @@ class TableRow:
         return tuple(target or state for target in self.to)
 
 
-Step = tuple[Now, str, object, str, tuple[object, ...]]
+RecordedStep = tuple[Now, str, object, str, tuple[object, ...]]
 """Time, state before, event, state after, instructions: the fields of a `StoryLine`."""
 
 
@@ -160,8 +160,8 @@ class Machine(Generic[E, I]):
 
     def __init__(self) -> None:
         self.state: str = self.INITIAL
-        self._steps: deque[Step] = deque(maxlen=STORY_LENGTH)
-        self._tape: list[Step] | None = None
+        self._steps: deque[RecordedStep] = deque(maxlen=STORY_LENGTH)
+        self._tape: list[RecordedStep] | None = None
 
     def handle(self, event: E, now: Now) -> list[I]:
         """Take one event; return what must be done. If the table does not allow the event, raises `IllegalEvent` and changes nothing."""
@@ -174,7 +174,7 @@ class Machine(Generic[E, I]):
             raise illegal
         allowed, name = known
         if not allowed or self.stale(event):
-            step: Step = (now, before, event, before, ())
+            step: RecordedStep = (now, before, event, before, ())
             self._steps.append(step)
             if tape is not None:
                 tape.append(step)
@@ -204,7 +204,7 @@ class Machine(Generic[E, I]):
         """The monotonic time at which the machine wants a `Tick`; None if it only waits for events."""
         return None
 
-    def record(self) -> list[Step]:
+    def record(self) -> list[RecordedStep]:
         """The list that gets every step from now on, also those of events that make the machine raise. Whoever asked for it empties it."""
         self._tape = []
         return self._tape

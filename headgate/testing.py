@@ -7,9 +7,20 @@ with hg.testing.Driver(app) as d:
 
 from __future__ import annotations
 
+from headgate.agents.stories.replaying import ReplayDifference, Replayed, replay
 from headgate.agents.testing.driver import Driver
 from headgate.agents.testing.embedded import Kafka, kafka
 from headgate.agents.testing.reads import DeadLetter, TableReader
 from headgate.agents.testing.state import DriverError
 
-__all__ = ["DeadLetter", "Driver", "DriverError", "Kafka", "TableReader", "kafka"]
+__all__ = [
+    "DeadLetter",
+    "Driver",
+    "DriverError",
+    "Kafka",
+    "ReplayDifference",
+    "Replayed",
+    "TableReader",
+    "kafka",
+    "replay",
+]

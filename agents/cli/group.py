@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "jobs": ("see.jobs:jobs", "List the jobs of this cluster, with state, workers, tasks, lag."),
     "status": ("see.status:status", "Show leader, workers, tasks, lag, watermarks, drain."),
     "top": ("see.top:top", "Show what is slow or stands: steps, lag, waits, failed tasks."),
+    "story": ("see.story:story", "Show what machines saw and decided, by time and cause."),
     "watch": ("see.watch:watch", "Show the status repeatedly."),
     "drain": ("data.draining:drain", "Stop reading, finish what was read, close the run."),
     "stop": ("steer.steering:stop", "Commit and stop the workers; `start` resumes the run."),

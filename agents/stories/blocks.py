@@ -18,7 +18,7 @@ from typing import Any, cast
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
 from ...core.errors import DataError
-from ...core.machine import Now, Step, StoryLine
+from ...core.machine import Now, RecordedStep, StoryLine
 from ...core.secrets import MASK
 from .values import pack, unpack
 
@@ -46,7 +46,7 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MachineSteps:
     """Steps of one machine that follow each other."""
 
     number: int
@@ -74,7 +74,7 @@ class Packer:
         self._secrets = sorted(known, key=len, reverse=True)
         self._bytes = [one.encode() for one in self._secrets]
 
-    def block(self, who: Who, parts: Iterable[Part]) -> bytes:
+    def block(self, who: Who, parts: Iterable[MachineSteps]) -> bytes:
         """A block as bytes."""
         rows = [[p.number, p.kind, p.name, p.grant, p.made, p.first, p.lost, p.steps] for p in parts]
         return _pack([who.worker, who.process, who.version, who.mono, who.wall, rows], unicode_errors="surrogatepass")
@@ -100,7 +100,7 @@ class Packer:
             return {self._clean(key): self._clean(one) for key, one in cast("dict[Any, Any]", value).items()}
         return value
 
-    def step(self, step: Step) -> list[Any]:
+    def step(self, step: RecordedStep) -> list[Any]:
         """One step of a machine."""
         now, before, event, after, decided = step
         names = " ".join([type(one).__name__ for one in decided])
@@ -115,11 +115,11 @@ class Packer:
         ]
 
 
-def parts_of(block: bytes) -> tuple[Who, list[Part]]:
+def parts_of(block: bytes) -> tuple[Who, list[MachineSteps]]:
     """What a block contains. Raises `DataError` if that is none."""
     try:
         worker, process, version, mono, wall, rows = _unpack(block, use_list=False, unicode_errors="surrogatepass")
-        return Who(worker, process, version, mono, wall), [Part(*row) for row in rows]
+        return Who(worker, process, version, mono, wall), [MachineSteps(*row) for row in rows]
     except (ValueError, TypeError) as error:
         raise DataError(
             f"a block of a story cannot be read: {error}", remedy="the file is damaged, or of another version"
@@ -133,12 +133,12 @@ def line_of(step: Sequence[Any]) -> StoryLine:
     return StoryLine(Now(mono, wall), before, event, after, decided)
 
 
-def made_with(part: Part) -> Any:
+def made_with(part: MachineSteps) -> Any:
     """What a machine was made with."""
     return unpack(part.made)
 
 
-def steps_named(parts: Iterable[Part]) -> Iterator[tuple[Part, int, Any]]:
+def steps_named(parts: Iterable[MachineSteps]) -> Iterator[tuple[MachineSteps, int, Any]]:
     """Each step of each part, with its number."""
     for part in parts:
         for at, step in enumerate(part.steps):

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...core.errors import NotFound
 from ...core.machine import StoryLine
-from .blocks import Part, Who, line_of, parts_of
+from .blocks import MachineSteps, Who, line_of, parts_of
 from .files import SUFFIX, LeftOut, blocks_of
 
 SLACK_MS = 60_000
@@ -30,7 +30,7 @@ class Told:
 
     at_ms: int
     who: Who
-    part: Part
+    part: MachineSteps
     number: int
     """Of the event in the life of its machine, from 0."""
     step: Sequence[Any] = field(repr=False)
@@ -63,35 +63,35 @@ class Told:
         return line_of(self.step)
 
 
-Wanted = Callable[[Told], bool]
+LineFilter = Callable[[Told], bool]
 
 
 class StoryReader:
-    """Reads what is below a path: a file, the directory of a worker's story, or one with such directories. `left_out`: what of it could not
-    be read so far.
+    """Reads what is below some paths: files, the directories of stories, or directories of those. `left_out`: what of it could not be read
+    so far.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, *paths: Path) -> None:
+        self.paths = paths
         self.left_out = LeftOut()
 
     def files(self, since_ms: int = 0) -> list[Path]:
         """The files that may hold lines since then, oldest first within each directory."""
-        if self.path.is_file():
-            return [self.path]
-        found = sorted(self.path.rglob(f"*{SUFFIX}"))
-        if not found and not self.path.exists():
-            raise NotFound(f"there is no {self.path}", remedy="give a file of a story, or a directory of such files")
+        found: list[Path] = []
+        for path in self.paths:
+            if not path.exists():
+                raise NotFound(f"there is no {path}", remedy="give a file of a story, or a directory of such files")
+            found += [path] if path.is_file() else sorted(path.rglob(f"*{SUFFIX}"))
         return [one for one in found if _written_ms(one) >= since_ms - SLACK_MS]
 
-    def blocks(self, since_ms: int = 0) -> Iterator[tuple[Who, list[Part]]]:
+    def blocks(self, since_ms: int = 0) -> Iterator[tuple[Who, list[MachineSteps]]]:
         """What the blocks contain that may have lines since then."""
         for path in self.files(since_ms):
             for block in blocks_of(path, since_ms - SLACK_MS, self.left_out):
                 yield parts_of(block)
 
-    def lines(self, wanted: Wanted, *, since_ms: int = 0, most: int = 0) -> tuple[list[Told], int]:
-        """The lines that are wanted since then, by time, and how many of them were left out: of more than `most`, the newest stay. 0: all."""
+    def lines(self, wanted: LineFilter, *, since_ms: int = 0, most: int = 0) -> tuple[list[Told], int]:
+        """The lines that are wanted since then, by time, and how many of them are left out: of more than `most`, the newest stay."""
         kept: list[tuple[int, str, float, int, int, Told]] = []
         found = 0
         for who, parts in self.blocks(since_ms):

@@ -21,11 +21,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...core.machine import Machine, Now, Step
+from ...core.machine import Machine, Now, RecordedStep
 from ..logger import Logger
 from ..port.port import Clock, Timer
 from ..port.waiting import wait
-from .blocks import Packer, Part, Who
+from .blocks import MachineSteps, Packer, Who
 from .files import StoryFiles
 
 log = Logger("headgate.story")
@@ -46,7 +46,7 @@ class _Followed:
     name: str
     grant: int
     made: Any
-    tape: list[Step]
+    tape: list[RecordedStep]
     machine: weakref.ref[Machine[Any, Any]]
     steps: int = 0
     """How many were taken of the list."""
@@ -144,9 +144,9 @@ class Recorder:
         with self._lock:
             self._followed = [one for one in self._followed if one.tape or one.machine() is not None]
 
-    def _take(self) -> list[tuple[_Followed, int, list[Step]]]:
+    def _take(self) -> list[tuple[_Followed, int, list[RecordedStep]]]:
         """Some steps of each machine, off its list, with the number of the first. The loop may append meanwhile."""
-        found: list[tuple[_Followed, int, list[Step]]] = []
+        found: list[tuple[_Followed, int, list[RecordedStep]]] = []
         with self._lock:
             for one in self._followed:
                 if count := min(len(one.tape), IN_BLOCK):
@@ -155,7 +155,7 @@ class Recorder:
                     one.steps += count
         return found
 
-    def _write(self, taken: list[tuple[_Followed, int, list[Step]]]) -> None:
+    def _write(self, taken: list[tuple[_Followed, int, list[RecordedStep]]]) -> None:
         now = self._clock.now()
         who = replace(self._who, mono=now.mono, wall=now.wall)
         parts = [self._part(one, first, steps) for one, first, steps in taken]
@@ -165,12 +165,12 @@ class Recorder:
             one.lost = 0
             self.written += len(steps)
 
-    def _part(self, one: _Followed, first: int, steps: list[Step]) -> Part:
+    def _part(self, one: _Followed, first: int, steps: list[RecordedStep]) -> MachineSteps:
         made = self._packer.value(one.made) if first == 0 else b""
         packed = [self._packer.step(step) for step in steps]
-        return Part(one.number, one.kind, one.name, one.grant, made, first, one.lost, packed)
+        return MachineSteps(one.number, one.kind, one.name, one.grant, made, first, one.lost, packed)
 
-    def _refused(self, taken: list[tuple[_Followed, int, list[Step]]], error: OSError, now: Now) -> None:
+    def _refused(self, taken: list[tuple[_Followed, int, list[RecordedStep]]], error: OSError, now: Now) -> None:
         self._again_s = now.mono + AGAIN_S
         for one, _, steps in taken:
             self._lose(one, len(steps))

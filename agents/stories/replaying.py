@@ -19,11 +19,11 @@ from typing import Any
 
 from ...core.coordination.leader.leader import Leader
 from ...core.coordination.member.member import Member
-from ...core.errors import DataError, NotFound
+from ...core.errors import NotFound
 from ...core.machine import Machine, Raised, StoryLine, raised
 from ...core.task.committer.commit import Committer
 from ...core.task.task import Task
-from .blocks import Part, Who, line_of, made_with
+from .blocks import MachineSteps, Who, line_of, made_with
 from .follow import COMMITTER, LEADER, MEMBER, TASK
 from .reading import StoryReader
 from .values import pack, unknown_in, unpack
@@ -55,7 +55,7 @@ class MachineStory:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayDifference:
     """The first event on which a machine decides otherwise than it did."""
 
     story: MachineStory
@@ -83,7 +83,7 @@ class Replayed:
     """What came of a replay."""
 
     agreed: tuple[MachineStory, ...]
-    differs: tuple[Difference, ...]
+    differs: tuple[ReplayDifference, ...]
     left_out: tuple[tuple[MachineStory, str], ...]
     """The machines that could not be replayed, each with the reason."""
 
@@ -107,13 +107,17 @@ def stories(path: str | Path) -> list[MachineStory]:
     return [replace(story, lines=tuple(lines[key])) for key, story in made.items()]
 
 
-def _begun(who: Who, part: Part) -> MachineStory:
-    gap = "" if part.made else f"its first {part.first} events are not kept: raise story.max-bytes, or copy the files earlier"
+def _begun(who: Who, part: MachineSteps) -> MachineStory:
+    gap = (
+        ""
+        if part.made
+        else f"its first {part.first} events are not kept: raise story.max-bytes, or copy the files earlier"
+    )
     made = made_with(part) if part.made else None
     return MachineStory(who.worker, who.process, who.version, part.kind, part.name, part.grant, made, (), gap)
 
 
-def _continued(story: MachineStory, part: Part, seen: int) -> MachineStory:
+def _continued(story: MachineStory, part: MachineSteps, seen: int) -> MachineStory:
     if story.gap or (part.first == seen and not part.lost):
         return story
     return replace(story, gap=f"{part.first - seen} of its events are missing after the first {seen}")
@@ -124,9 +128,11 @@ def replay(path: str | Path, machines: Mapping[str, Make] | None = None, *, of: 
     makers = {**MACHINES, **(machines or {})}
     found = [one for one in stories(path) if of in ("", one.kind, one.name, one.worker)]
     if not found:
-        raise NotFound(f"{path} has no story{f' of {of!r}' if of else ''}", remedy="give a file of a story, or its directory")
+        raise NotFound(
+            f"{path} has no story{f' of {of!r}' if of else ''}", remedy="give a file of a story, or its directory"
+        )
     agreed: list[MachineStory] = []
-    differs: list[Difference] = []
+    differs: list[ReplayDifference] = []
     left_out: list[tuple[MachineStory, str]] = []
     for one in found:
         if why := _why_not(one, makers):
@@ -147,18 +153,16 @@ def _why_not(story: MachineStory, makers: Mapping[str, Make]) -> str:
     return f"this version cannot make {', '.join(strange)}" if strange else ""
 
 
-def _difference(story: MachineStory, machine: Machine[Any, Any]) -> Difference | None:
+def _difference(story: MachineStory, machine: Machine[Any, Any]) -> ReplayDifference | None:
     for number, line in enumerate(story.lines):
         try:
             decided: tuple[Any, ...] = tuple(machine.handle(line.event, line.now))
         except Exception as error:  # noqa: BLE001 - that it raises is what is compared
             decided = (Raised(raised(error)),)
         if str(machine.state) != line.after or _as_kept(decided) != line.instructions:
-            return Difference(story, number, line, str(machine.state), decided)
+            return ReplayDifference(story, number, line, str(machine.state), decided)
     return None
 
 
 def _as_kept(instructions: tuple[Any, ...]) -> Any:
     return unpack(pack(instructions))
-
-

@@ -7,6 +7,7 @@
     /api/config   settings and where they come from                    start of a drain, a stop or a leave
     /api/tables   tables and their rows                     /api/batches   batches, and the state of Spark
     /api/query    keys of tables, whichever worker has them  /api/export   all rows of a table in one task
+    /api/story    what machines of this worker saw and decided
 
 Promises: no page changes anything. Secrets are masked. The port is bound before the worker starts, so the worker can announce its address.
 Who may read is decided in `door`.
@@ -38,6 +39,7 @@ from .door import PageDoor, keeper
 from .exporting import export_lines, streamed
 from .queries import MEANT_FOR, Queries, QueryAnswer, failure
 from .quick import QuickFront, QuickSite
+from .story import story_document
 from .stuck import Stuck
 from .tables import Elsewhere, table_document
 
@@ -271,6 +273,15 @@ class BatchesPage(_View):
         return self.document(batches(self.worker))
 
 
+class StoryPage(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """What the machines of this worker saw and decided, and which other stories lie on its disk."""
+        try:
+            return self.document(await story_document(self.worker, request.query))
+        except HeadgateError as error:
+            return self.document({"error": error.what, "remedy": error.remedy}, 400)
+
+
 class Metrics(_View):
     async def get(self, request: Any, **_: Any) -> Any:
         """The metrics for Prometheus."""
@@ -308,6 +319,7 @@ VIEWS: dict[str, type[_View]] = {
     "/api/query/{table}/{key:.*}": QueryPage,
     "/api/export/{table}": ExportPage,
     "/api/batches": BatchesPage,
+    "/api/story": StoryPage,
     "/metrics": Metrics,
     "/livez": Live,
     "/readyz": Ready,

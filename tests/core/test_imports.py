@@ -109,6 +109,7 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/job/derive": ".types .steps agents/records",
         "agents/job/declare": ".types .steps .derive agents/records agents/sinks",
         "agents/port": "agents/records",
+        "agents/stories": "agents/port",
         "agents/kafka": "agents/port agents/records",
         "agents/operators": "",
         "agents/operators/base": "agents/job agents/records",
@@ -126,24 +127,24 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/coordinator": "agents/port agents/records",
         "agents/runtime": "",
         "agents/runtime/reading": "agents/operators agents/job agents/port agents/records",
-        "agents/runtime/writing": ".reading agents/state agents/job agents/port agents/records",
+        "agents/runtime/writing": ".reading agents/stories agents/state agents/job agents/port agents/records",
         "agents/runtime/copies": ".reading agents/operators agents/state agents/job agents/port agents/records",
         "agents/runtime/store": ".reading .writing agents/operators agents/state agents/job agents/port agents/records",
         "agents/runtime/task": ".reading .writing .copies .store agents/operators agents/state agents/job agents/port agents/records",
-        "agents/runtime/host": ".reading .writing .copies .store .task agents/state agents/job agents/port",
+        "agents/runtime/host": ".reading .writing .copies .store .task agents/stories agents/state agents/job agents/port",
         "agents/testing": "agents/runtime agents/state agents/job agents/port agents/broker agents/records "
         "agents/registry agents/sinks",
         "agents/broker": "",
-        "agents/worker": "agents/worker/load agents/registry agents/sinks agents/runtime agents/coordinator agents/broker agents/kafka "
-        "agents/state agents/job agents/port",
+        "agents/worker": "agents/worker/load agents/stories agents/registry agents/sinks agents/runtime agents/coordinator agents/broker "
+        "agents/kafka agents/state agents/job agents/port",
         "agents/worker/load": "agents/runtime agents/coordinator agents/port",
         "agents/queries": "agents/worker agents/runtime agents/state agents/job agents/records",
         "agents/process": "agents/queries agents/worker agents/runtime agents/coordinator agents/broker agents/kafka agents/state "
         "agents/job agents/port",
         "agents/status": "agents/worker agents/process agents/runtime agents/job",
-        "agents/web": "agents/status agents/worker agents/process agents/queries agents/state agents/port",
+        "agents/web": "agents/status agents/stories agents/worker agents/process agents/queries agents/state agents/port",
         "agents/cli": "agents/process agents/kafka",
-        "agents/cli/see": "agents/cli agents/status agents/process agents/coordinator agents/kafka",
+        "agents/cli/see": "agents/cli agents/stories agents/status agents/process agents/coordinator agents/kafka",
         "agents/cli/steer": ".see agents/cli agents/status agents/process agents/kafka agents/job agents/port",
         "agents/cli/data": ".steer agents/cli agents/status agents/process agents/runtime agents/coordinator agents/kafka agents/records "
         "agents/state agents/job agents/port",

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.agents.stories.blocks import Packer, line_of
 from headgate.agents.stories.values import pack, unknown_in, unpack
-from headgate.core.machine import Step
+from headgate.core.machine import RecordedStep
 
 if TYPE_CHECKING:
     from .process import Process
 
 SHARE = 0.15
 """The share of the machines that are recorded."""
+
+
 class Story:
     """The recorded events of one machine, from its first."""
 
@@ -27,7 +29,7 @@ class Story:
         self._machine = machine
         self._make = make
         self._who = who
-        self._steps: list[Step] = []
+        self._steps: list[RecordedStep] = []
 
     def tell(self, event: Any, now: Any, before: str, instructions: list[Any]) -> None:
         """The machine has handled an event."""

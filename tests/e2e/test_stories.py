@@ -1,0 +1,121 @@
+"""What the machines of real workers saw and decided: kept through kill -9, read from the disk and through workers, and replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+
+import pytest
+from click.testing import CliRunner
+
+import headgate as hg
+from headgate.agents.cli.group import main
+from headgate.agents.stories.files import folder_of
+from headgate.agents.stories.replaying import stories
+from headgate.core.machine import Now
+from headgate.core.names import JobName
+from headgate.core.task import protocol as t
+from headgate.core.task.task import Task
+
+from .schemas import schema, wrong
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+SOURCE = """
+import headgate as hg
+
+app = hg.App("JOB")
+app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
+"""
+WITHIN_S = 120.0
+
+
+async def told(job, *words):
+    """What `headgate story JOB … -o json` says, checked against its schema."""
+    command = ["story", job.name, *words, "-b", job.bootstrap, "-o", "json", "--last", "1h", "--lines", "5000"]
+    done = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert wrong(found, schema("story")) == []
+    return found
+
+
+async def until(job, true, *words):
+    """Ask until the answer is so; a line comes to the disk within a second."""
+    give_up = time.monotonic() + WITHIN_S
+    while not true(found := await told(job, *words)):
+        assert time.monotonic() < give_up, json.dumps(found)[-4000:]
+        await asyncio.sleep(0.2)
+    return found
+
+
+def states(found, worker, task="Partition 0"):
+    return [
+        (one["before"], one["after"])
+        for one in found["lines"]
+        if (one["machine"], one["name"], one["worker"]) == ("task", task, worker) and one["before"] != one["after"]
+    ]
+
+
+async def test_the_story_of_a_killed_worker_is_told_and_replayed(job, topic):
+    """A worker runs two tasks, is killed, and another one takes over: its story says from before the kill why each task started, restored
+    and ran; without any worker, the disk says the same; a replay decides the same, and finds what is planted in a machine."""
+    inp, out = topic("in", 2), topic("out", 2)
+    source = SOURCE.replace("IN", inp).replace("OUT", out)
+    one = await job.process(source, "w1")
+    await job.write(inp, [{"k": f"k{n}"} for n in range(100)])
+    await job.records(out, 100)
+    began = [("waiting", "restoring"), ("restoring", "working")]
+    live = await until(job, lambda found: states(found, "w1") == began, "Partition 0")
+    first = next(line for line in live["lines"] if line["after"] == "restoring")
+    assert first["event"].startswith("Start task=Partition 0 grant=1")
+    assert first["why"] == "the predecessor has released it, or is fenced"
+    assert first["decided"] == ["OpenStore", "AskLogEnds"]
+    one.kill()
+    await one.ended()
+
+    # no worker is alive: the disk
+    state_dir = str(job.directory / "state")
+    disk = await told(job, "Partition 0", "--state-dir", state_dir)
+    assert states(disk, "w1") == began
+    assert [line["event"] for line in disk["lines"]][: len(live["lines"])] == [line["event"] for line in live["lines"]]
+
+    # the other worker has the same disk: it tells the story of both, by time
+    two = await job.process(source, "w2")
+    both = await until(job, lambda found: ("restoring", "working") in states(found, "w2"), "Partition 0")
+    assert states(both, "w1") == began
+    workers = [line["worker"] for line in both["lines"]]
+    assert workers == sorted(workers)  # w1 was dead when w2 began
+    fenced = next(line for line in both["lines"] if line["worker"] == "w2" and line["after"] == "restoring")
+    assert "after_death=True" in fenced["event"]
+    led = await told(job, "leader")
+    assert {line["machine"] for line in led["lines"]} == {"leader"}
+    assert any("WriteTransaction" in said for line in led["lines"] for said in line["decided"])
+    assert {line["worker"] for line in (await told(job, "w2"))["lines"]} == {"w2"}
+
+    two.process.send_signal(signal.SIGTERM)
+    assert await two.ended() == 0
+    after = await told(job, "Partition 0", "--state-dir", state_dir)
+    assert states(after, "w2")[-1] == ("closing", "released")  # the last lines are written when a worker ends
+
+    place = job.directory / "state" / JobName.parse(job.name).directory / "stories"
+    replayed = hg.testing.replay(place)
+    assert not replayed.differs and not replayed.left_out
+    kinds = sorted((story.worker, story.kind) for story in replayed.agreed)
+    every = ["committer", "leader", "member", "task", "task"]
+    assert kinds == [(worker, kind) for worker in ("w1", "w2") for kind in every]
+    assert replayed.events > 100
+
+    class Changed(Task):
+        """Asks for a commit of no use after each chunk."""
+
+        def on_ChunkDone(self, event: t.ChunkDone, now: Now):
+            return [*super().on_ChunkDone(event, now), t.RequestCommit(urgent=True)]
+
+    wrong_one = hg.testing.replay(folder_of(place.parent, "w1"), {"task": Changed}, of="task")
+    assert len(wrong_one.differs) >= 1
+    difference = wrong_one.differs[0]
+    assert isinstance(difference.line.event, t.ChunkDone)
+    assert "decides otherwise on event" in str(difference) and "RequestCommit(urgent=True)" in str(difference)
+    assert {story.version for story in stories(place)} == {hg.__version__}
