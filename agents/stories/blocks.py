@@ -20,7 +20,7 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 from ...core.errors import DataError
 from ...core.machine import Now, RecordedStep, StoryLine
 from ...core.secrets import MASK
-from .values import pack, unpack
+from .values import packing, unpack
 
 _pack = cast("Callable[..., bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
 _unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportUnknownMemberType]
@@ -72,6 +72,7 @@ class Packer:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {one for one in secrets if len(one) >= SHORTEST_SECRET}
         self._secrets = sorted(known, key=len, reverse=True)
+        self._values = packing()
         self._bytes = [one.encode() for one in self._secrets]
 
     def block(self, who: Who, parts: Iterable[MachineSteps]) -> bytes:
@@ -81,7 +82,7 @@ class Packer:
 
     def value(self, value: Any) -> bytes:
         """A value as bytes, with its secrets masked."""
-        data = pack(value)
+        data = self._values(value)
         if any(secret in data for secret in self._bytes):
             data = _pack(
                 self._clean(_unpack(data, strict_map_key=False, unicode_errors="surrogatepass")),

@@ -101,7 +101,8 @@ async def test_the_story_of_a_killed_worker_is_told_and_replayed(job, topic):
 
     place = job.directory / "state" / JobName.parse(job.name).directory / "stories"
     replayed = hg.testing.replay(place)
-    assert not replayed.differs and not replayed.left_out
+    assert not replayed.differs
+    assert not replayed.left_out
     kinds = sorted((story.worker, story.kind) for story in replayed.agreed)
     every = ["committer", "leader", "member", "task", "task"]
     assert kinds == [(worker, kind) for worker in ("w1", "w2") for kind in every]
@@ -117,5 +118,6 @@ async def test_the_story_of_a_killed_worker_is_told_and_replayed(job, topic):
     assert len(wrong_one.differs) >= 1
     difference = wrong_one.differs[0]
     assert isinstance(difference.line.event, t.ChunkDone)
-    assert "decides otherwise on event" in str(difference) and "RequestCommit(urgent=True)" in str(difference)
+    assert "decides otherwise on event" in str(difference)
+    assert "RequestCommit(urgent=True)" in str(difference)
     assert {story.version for story in stories(place)} == {hg.__version__}

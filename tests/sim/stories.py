@@ -1,8 +1,8 @@
 """Replays machines: one made anew, and given the recorded events of another, decides the same.
 
 A machine that looks at anything but its events (a clock, a set's order, what somebody has changed since) is found by that. A share of all
-machines is recorded, because a replay costs as much as the life itself. What is replayed has been written and read as in the story of a worker
-on disk, so a value that comes back as another one is found, too.
+machines is recorded, because a replay costs as much as the life itself. What is replayed has been written and read like the story of a
+worker on disk, so a value that comes back as another one is found, too.
 """
 
 from __future__ import annotations
