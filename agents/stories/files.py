@@ -73,7 +73,7 @@ class StoryFiles:
             self._file.write(block)
             self._file.flush()
         except OSError:
-            self.close()
+            self._give_up()
             raise
         self._size += len(block)
         if self._size >= self.piece:
@@ -96,6 +96,14 @@ class StoryFiles:
                 return
             path.unlink(missing_ok=True)
             size -= each
+
+    def _give_up(self) -> None:
+        """The disk has refused: a file without a block is of no use."""
+        file = self._file
+        self.close()
+        if file is not None and self._size == len(MAGIC):
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
 
     def close(self) -> None:
         """End the file; what is written next begins another."""

@@ -149,8 +149,11 @@ def _why_not(story: MachineStory, makers: Mapping[str, Make]) -> str:
         return story.gap
     if story.kind not in makers:
         return f"this version has no machine of the kind {story.kind!r}"
-    strange = unknown_in((story.made, tuple(line.event for line in story.lines)))
-    return f"this version cannot make {', '.join(strange)}" if strange else ""
+    makes = MACHINES.get(story.kind) is makers[story.kind]  # one of the user's own may bring what is missing
+    strange = unknown_in((story.made if makes else None, tuple(line.event for line in story.lines)))
+    return (
+        f"this version cannot make {', '.join(strange)}: give a maker of the machine that brings it" if strange else ""
+    )
 
 
 def _difference(story: MachineStory, machine: Machine[Any, Any]) -> ReplayDifference | None:

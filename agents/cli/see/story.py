@@ -19,18 +19,18 @@ from ....core.coordination.metadata import LOCALITY, stored
 from ....core.errors import NotFound
 from ....core.names import JobName, task_directory
 from ....core.settings import duration_ms
+from ...process.configuration import CommandLine
 from ...process.reading import following
 from ...status.documents import time_of
 from ...stories.files import folders_in
 from ...stories.reading import StoryReader
 from ...stories.telling import document, wanted
 from ..group import Mistyped
-from ..options import Target, about_job, run_async
+from ..options import Target, broker_options, run_async, target
 from ..output import output_option, plain, shown_as_json
 from ..pages import page, refusal, token_option
 
 DEFAULT_LAST = "15m"
-COLUMNS = ("TIME", "WORKER", "WHO", "STATE", "CAUSE", "DECIDED")
 
 
 @click.command()
@@ -48,16 +48,18 @@ COLUMNS = ("TIME", "WORKER", "WHO", "STATE", "CAUSE", "DECIDED")
     help="Read the stories in this state directory, and ask no worker.",
 )
 @token_option
-@about_job
+@broker_options
 @output_option
 def story(
-    to: Target,
+    job: str,
     of: str,
     last: str | None,
     since: str | None,
     everything: bool,
     lines: int,
     state_dir: Path | None,
+    web_token: str | None,
+    said: CommandLine,
     output: str,
 ) -> None:
     """Show what the machines of a job saw and decided, by time and cause."""
@@ -66,8 +68,9 @@ def story(
     now_ms = int(time.time() * 1000)
     since_ms = now_ms - duration_ms(last or DEFAULT_LAST) if since is None else moment_ms(since)
     if state_dir is not None:
-        found = on_disk(state_dir, to.job, of, since_ms, lines, everything=everything)
+        found = on_disk(state_dir, JobName.parse(job), of, since_ms, lines, everything=everything)
     else:
+        to = target(job, said, web_token=web_token)
         found = run_async(asked(to, of, since_ms, lines, everything=everything))
     if not shown_as_json(output, found):
         show(found)
