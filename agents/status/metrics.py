@@ -174,6 +174,11 @@ def _left(count: Callable[[Leftovers], int]) -> Callable[[Worker], Iterator[Metr
     return read
 
 
+def _lost_lines(worker: Worker) -> Iterator[MetricSample]:
+    if worker.recorder is not None:
+        yield (), float(worker.recorder.lost)
+
+
 def _restoring(worker: Worker) -> Iterator[MetricSample]:
     left = 0
     for actor in worker.actors.values():
@@ -433,6 +438,13 @@ METRICS: tuple[Metric, ...] = (
         "Decoded rows and states that were dropped because they exceeded their share of `state.memory`.",
         (),
         _evicted,
+    ),
+    Metric(
+        "headgate_story_lines_lost_total",
+        COUNTER,
+        "Lines of the story of this worker that were not written: its disk was full or did not answer.",
+        (),
+        _lost_lines,
     ),
     Metric(
         "headgate_stores_removed_total",

@@ -9,7 +9,8 @@ Promises:
 - `unpack(pack(value)) == value` for events, instructions and configurations of the machines, with these limits: functions of the code that
   a configuration holds become `Unknown`, but for those of headgate itself; a mapping comes back as a dict.
 - A class or a field that this version does not know becomes `Unknown`, too, which can be shown and not replayed.
-- Settings whose names are those of secrets are masked (`core.settings.shown`), as in logs. What else is masked is the caller's matter.
+- Settings whose names are those of secrets, and what looks like a secret in texts for people, are masked (`core.secrets`), as where these
+  are shown. What else is masked is the caller's matter.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ...core.coordination.member import plan as member_plan
 from ...core.coordination.member import protocol as member_protocol
 from ...core.graph import graph, grouping, model
 from ...core.progress import frames, producers
+from ...core.secrets import masked
 from ...core.settings import shown
 from ...core.task import plan as task_plan
 from ...core.task import protocol as task_protocol
@@ -48,6 +50,9 @@ _MODULES: tuple[ModuleType, ...] = (
 )  # fmt: skip
 _BY_NAME = frozenset({"arguments", "settings", "overrides", "progress"})
 """Fields that are maps from settings, or the like, to plain values: as they are read, with lists."""
+
+_TEXTS = frozenset({"why", "detail", "text", "remark", "problem", "refused", "error", "failed", "remedy", "fields"})
+"""Fields with texts for people, which may repeat what user code has raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +156,22 @@ def _way(kind: type[Any], field: str) -> Callable[[Any, Any], Any] | None:
         )
     if field == "arguments" and kind is messages.SetRequest:
         return lambda _, value: _masked(_argument(value))
+    if field in _TEXTS:
+        return lambda _, value: _without_secrets(value)
     if field in _BY_NAME:
         return lambda _, value: _masked(value) if isinstance(value, Mapping) else value
     return None
+
+
+def _without_secrets(value: Any) -> Any:
+    """A text, or several, without what is a secret by the look of it."""
+    if isinstance(value, str):
+        return masked(value)
+    if type(value) is tuple:
+        return tuple(_without_secrets(one) for one in cast("tuple[Any, ...]", value))
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(one) for key, one in cast("Mapping[Any, Any]", value).items()}
+    return value
 
 
 def _masked(value: Mapping[str, Any]) -> dict[str, Any]:

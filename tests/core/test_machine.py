@@ -15,6 +15,7 @@ from headgate.core.machine import (
     IllegalEvent,
     Machine,
     Now,
+    Raised,
     StoryLine,
     TableRow,
     Tick,
@@ -190,6 +191,48 @@ def test_what_leads_out_of_a_whole_group_is_one_arrow():
         "    state there {\n        state wide {\n            open\n            ajar\n        }\n        shut\n    }\n"
         in diagram(nested)
     )
+
+
+class Leaky(Door):
+    def on_Tick(self, event, now):
+        self.state = "open"
+        raise ValueError("a leak\nand more")
+
+
+def test_whoever_records_a_machine_gets_every_step_also_those_that_raise():
+    """Also what no story of 200 lines has: ignored and stale events, what the table refuses, and mistakes."""
+    door = Leaky()
+    assert door.handle(Close(), T) == []  # before anybody asked
+    tape = door.record()
+    door.handle(Open(), T)
+    door.handle(Tick(), T)
+    door.handle(Close(), T)
+    with pytest.raises(ValueError, match="a leak"):
+        door.handle(Tick(), T)
+    with pytest.raises(IllegalEvent):
+        door.handle("knock", T)
+    assert tape == [
+        (T, "shut", Open(), "open", ("opened",)),
+        (T, "open", Tick(), "open", ()),
+        (T, "open", Close(), "shut", ("shut",)),
+        (T, "shut", Tick(), "open", (Raised("ValueError: a leak"),)),
+        (
+            T,
+            "open",
+            "knock",
+            "open",
+            (Raised("IllegalEvent: Leaky in state 'open' cannot take 'knock'; its history:"),),
+        ),
+    ]
+    tape.clear()
+    door.handle(Close(), T)
+    assert [step[2] for step in tape] == [Close()]
+
+
+def test_what_a_machine_refuses_is_raised_also_if_nobody_records_it():
+    leaky = Leaky()
+    with pytest.raises(ValueError, match="a leak"):
+        leaky.handle(Tick(), T)
 
 
 def test_its_examples_are_true():

@@ -151,6 +151,7 @@ def worker(*tasks):
         unread=["orders-it"],
         memory=Bag(decoded=Bag(used=700, limit=1000, evicted=50), used=lambda: 900, limit=3000),
         leftovers=Bag(removed=2, removed_bytes=4096),
+        recorder=Bag(lost=6),
         options=Bag(processor="w1", process="p1", version="1.2.3"),
         participant=Bag(
             exit_code=None,
@@ -202,6 +203,7 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     }
     assert found["headgate_tasks", ("running",)] == 1.0
     assert found["headgate_tasks", ("restoring",)] == 1.0
+    assert found["headgate_story_lines_lost_total", ()] == 6.0
     assert found["headgate_input_lag_records", ("orders",)] == 5.0
     assert found["headgate_watermark_seconds", ("orders",)] == 1000.0
     assert found["headgate_step_watermark_seconds", ("heard",)] == 990.0

@@ -9,6 +9,7 @@ import signal
 import pytest
 import structlog
 
+import headgate as hg
 from headgate.agents.kafka.port import WallClock
 from headgate.agents.stories import recorder as module
 from headgate.agents.stories.files import MAGIC, files_in
@@ -76,13 +77,17 @@ def test_secrets_are_masked_wherever_they_stand(tmp_path):
     clock = Clock()
     keeper = recorder(tmp_path, clock, secrets=["hunter2!", "abc"])
     task = started(keeper, clock)
-    feed(task, clock, *chunk(10)[:1], t.WorkFailed("no login with hunter2! at db", final=True))
+    feed(
+        task, clock, *chunk(10)[:1], t.WorkFailed("no login with hunter2! at postgres://me:open-secret@db", final=True)
+    )
     packed = keeper._packer.value([c.SetConfig("registry.password", "deep-secret"), c.SetRequest("u", "set-config", arguments={
         "setting": "registry.password", "value": "other-secret", "note": "sc://h/;token=third-secret"})])  # fmt: skip
     keeper.turn()
     (*_, failed), _ = StoryReader(tmp_path).lines(wanted())
-    assert failed.line().event == t.WorkFailed("no login with *** at db", final=True)
-    assert t.TaskNote("failed", "no login with *** at db", "error") in failed.line().instructions
+    why = "no login with *** at postgres://me:***@db"
+    assert failed.line().event == t.WorkFailed(why, final=True)
+    assert t.TaskNote("failed", why, "error") in failed.line().instructions
+    assert not hg.testing.replay(tmp_path).differs
     assert not any(word in packed for word in (b"deep-secret", b"other-secret", b"third-secret"))
 
 
