@@ -11,7 +11,7 @@ Promise: secrets that the process was given are masked wherever they stand in a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -137,10 +137,3 @@ def line_of(step: Sequence[Any]) -> StoryLine:
 def made_with(part: MachineSteps) -> Any:
     """What a machine was made with."""
     return unpack(part.made)
-
-
-def steps_named(parts: Iterable[MachineSteps]) -> Iterator[tuple[MachineSteps, int, Any]]:
-    """Each step of each part, with its number."""
-    for part in parts:
-        for at, step in enumerate(part.steps):
-            yield part, part.first + at, step

@@ -18,7 +18,7 @@ from ...core.coordination.leader.leader import Leader
 from ...core.coordination.member.member import Member
 from ...core.coordination.messages import Delete, Entry, Read
 from ...core.coordination.messages import shown as shown_key
-from ...core.machine import Machine
+from ...core.machine import Machine, Raised
 from ...core.names import StreamPartition
 from ...core.task.committer.commit import Committer
 from ...core.task.task import Task
@@ -109,6 +109,8 @@ def text_of(value: Any) -> str:
         text = " ".join(
             (f"Read to {value.position}:", *(_entry(one) for one in value.entries[:FEW]), *_more(value.entries))
         )
+    elif isinstance(value, Raised):
+        text = f"raises {value.error}"
     elif dataclasses.is_dataclass(value) and not isinstance(value, Unknown):
         text = " ".join((type(value).__name__, *(f"{name}={one}" for name, one in _fields(value, 1))))
     else:
