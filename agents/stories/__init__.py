@@ -1,1 +1,1 @@
-"""What the machines of workers saw and decided, kept on disk: written, read, told, and replayed."""
+"""What the machines of workers saw and decided, kept on disk: written, read, kept, and replayed."""

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import msgpack  # pyright: ignore[reportMissingTypeStubs]
+import msgpack
 
 from ...core.errors import DataError
 from ...core.machine import Now, RecordedStep, StoryLine
 from ...core.secrets import MASK
 from .values import packing, unpack
 
-_pack = cast("Callable[..., bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
-_unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportUnknownMemberType]
+_pack = cast("Callable[..., bytes]", msgpack.packb)
+_unpack = cast("Callable[..., Any]", msgpack.unpackb)
 SHORTEST_SECRET = 4
 """A shorter secret would be found in half of all texts; logs do not mask it either."""
 

@@ -25,7 +25,7 @@ SLACK_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class KeptLine:
     """One line of a story, before its values are made."""
 
     at_ms: int
@@ -54,16 +54,16 @@ class Told:
         return str(self.step[5]).split()
 
     @property
-    def key(self) -> tuple[str, int, int]:
-        """What is the same for the same line, whoever has read it."""
-        return self.who.process, self.part.number, self.number
+    def lost_before(self) -> int:
+        """How many lines of this machine are lost between the one before and this one."""
+        return self.part.lost if self.number == self.part.first else 0
 
     def line(self) -> StoryLine:
         """Its values."""
         return line_of(self.step)
 
 
-LineFilter = Callable[[Told], bool]
+LineFilter = Callable[[KeptLine], bool]
 
 
 class StoryReader:
@@ -90,18 +90,18 @@ class StoryReader:
             for block in blocks_of(path, since_ms - SLACK_MS, self.left_out):
                 yield parts_of(block)
 
-    def lines(self, wanted: LineFilter, *, since_ms: int = 0, most: int = 0) -> tuple[list[Told], int]:
+    def lines(self, wanted: LineFilter, *, since_ms: int = 0, most: int = 0) -> tuple[list[KeptLine], int]:
         """The lines that are wanted since then, by time, and how many of them are left out: of more than `most`, the newest stay."""
-        kept: list[tuple[int, str, float, int, int, Told]] = []
+        kept: list[tuple[int, str, float, int, int, KeptLine]] = []
         found = 0
         for who, parts in self.blocks(since_ms):
             for part in parts:
                 for at, step in enumerate(part.steps):
-                    told = Told(who.wall_ms(step[0]), who, part, part.first + at, step)
-                    if told.at_ms < since_ms or not wanted(told):
+                    kept_line = KeptLine(who.wall_ms(step[0]), who, part, part.first + at, step)
+                    if kept_line.at_ms < since_ms or not wanted(kept_line):
                         continue
                     found += 1
-                    row = told.at_ms, who.process, step[0], part.number, told.number, told
+                    row = kept_line.at_ms, who.process, step[0], part.number, kept_line.number, kept_line
                     if most and len(kept) >= most:
                         heapq.heappushpop(kept, row)
                     else:

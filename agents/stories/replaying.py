@@ -70,11 +70,11 @@ class ReplayDifference:
     def __str__(self) -> str:
         return (
             f"{self.story} decides otherwise on event {self.number}, {self.line.event}: it was '{self.line.after}' with "
-            f"{_told(self.line.instructions)}, and is '{self.after}' with {_told(self.instructions)}"
+            f"{_listed(self.line.instructions)}, and is '{self.after}' with {_listed(self.instructions)}"
         )
 
 
-def _told(instructions: Iterable[Any]) -> str:
+def _listed(instructions: Iterable[Any]) -> str:
     return ", ".join(map(str, instructions)) or "nothing"
 
 

@@ -23,7 +23,7 @@ from functools import cache
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, cast
 
-import msgpack  # pyright: ignore[reportMissingTypeStubs]
+import msgpack
 
 from ...core import machine, names, orders
 from ...core.coordination import events, messages, placement
@@ -40,7 +40,7 @@ from ...core.task import protocol as task_protocol
 from ...core.task.committer import commit_protocol
 from ...core.task.stored import checkpoint
 
-_unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportUnknownMemberType]
+_unpack = cast("Callable[..., Any]", msgpack.unpackb)
 NAME = ""
 """The key of a map under which its class stands."""
 MAP, SET, FUNCTION, OTHER = "map", "set", "function", "other"
@@ -124,11 +124,11 @@ def _reader(kind: type[Any]) -> _Reader:
     if hasattr(kind, "_fields"):
         fields = cast("Any", kind)._fields
         return lambda value: {NAME: name, **dict(zip(fields, value, strict=True))}
-    told = [(one.name, _default(one), _way(kind, one.name)) for one in dataclasses.fields(kind) if one.init]
+    ways = [(one.name, _default(one), _way(kind, one.name)) for one in dataclasses.fields(kind) if one.init]
 
     def read(value: Any) -> dict[str, Any]:
         found: dict[str, Any] = {NAME: name}
-        for field, default, way in told:
+        for field, default, way in ways:
             given = getattr(value, field)
             if given is default or (given == default and type(given) is type(default)):
                 continue

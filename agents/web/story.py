@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import DataError
 from ..stories.files import folder_of, folders_in
 from ..stories.reading import StoryReader
-from ..stories.telling import document, wanted
+from ..stories.texts import document, wanted
 
 if TYPE_CHECKING:
     from ..worker.worker import Worker
@@ -31,15 +31,15 @@ async def story_document(worker: Worker, query: Mapping[str, str]) -> dict[str, 
         why = "it has no state directory" if options.state_dir is None else "story.max-bytes is 0"
         return {**own, "lines": [], "more": 0, "left_out_bytes": 0, "here": [], "off": why}
     job = options.state_dir / worker.job.directory
-    mine = folder_of(job, options.processor)
+    own_folder = folder_of(job, options.processor)
     since_ms, most = _number(query, "since", 0), min(_number(query, "most", MOST), MOST)
     choose = wanted(query.get("of", ""), everything=query.get("all", "") not in ("", "0"))
 
     def read() -> dict[str, Any]:
         there = {one.name: one for one in folders_in(job)}
-        asked = query.get("folder", mine.name)
+        asked = query.get("folder", own_folder.name)
         folder: Path | None = there.get(asked)
-        if folder is None and asked != mine.name:
+        if folder is None and asked != own_folder.name:
             raise DataError(
                 f"no story in {asked!r} lies on this disk", remedy="`here` of an answer names those that do"
             )
@@ -50,7 +50,7 @@ async def story_document(worker: Worker, query: Mapping[str, str]) -> dict[str, 
             "lines": [document(one) for one in lines],
             "more": more,
             "left_out_bytes": reader.left_out.bytes,
-            "here": [name for name in there if name != mine.name],
+            "here": [name for name in there if name != own_folder.name],
             "off": "",
         }
 

@@ -24,7 +24,7 @@ from ...process.reading import following
 from ...status.documents import time_of
 from ...stories.files import folders_in
 from ...stories.reading import StoryReader
-from ...stories.telling import document, wanted
+from ...stories.texts import document, wanted
 from ..group import Mistyped
 from ..options import Target, broker_options, run_async, target
 from ..output import output_option, plain, shown_as_json

@@ -14,7 +14,7 @@ from headgate.agents.kafka.port import WallClock
 from headgate.agents.stories import recorder as module
 from headgate.agents.stories.files import MAGIC, files_in
 from headgate.agents.stories.reading import StoryReader
-from headgate.agents.stories.telling import wanted
+from headgate.agents.stories.texts import wanted
 from headgate.core.coordination import messages as c
 from headgate.core.progress.frames import UserFrame
 from headgate.core.task import protocol as t

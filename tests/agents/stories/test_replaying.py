@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 import headgate as hg
-from headgate.agents.stories import blocks, files, replaying, telling, values
+from headgate.agents.stories import blocks, files, replaying, texts, values
 from headgate.agents.stories import recorder as recording
 from headgate.agents.stories.files import LEAST_BYTES, PIECES, files_in
 from headgate.agents.stories.follow import COMMITTER, LEADER, MEMBER
@@ -45,7 +45,7 @@ UNIONS = (
 
 
 def test_the_examples_in_the_code_are_true():
-    for module in (blocks, files, recording, replaying, telling, values):
+    for module in (blocks, files, recording, replaying, texts, values):
         assert doctest.testmod(module).failed == 0
 
 

@@ -23,7 +23,7 @@ from ...core.names import StreamPartition
 from ...core.task.committer.commit import Committer
 from ...core.task.task import Task
 from .follow import COMMITTER, LEADER, MEMBER, TASK
-from .reading import LineFilter, Told
+from .reading import KeptLine, LineFilter
 from .values import Unknown
 
 WIDEST = 240
@@ -46,50 +46,52 @@ _FAILS = frozenset({"ProducerFailed", "StoreRefused", "IncarnationOver", "TellAp
 """What alone is no routine of a committer, whose states change with each transaction."""
 
 
-def routine(told: Told) -> bool:
-    """Whether a line is about what a machine does all the time."""
-    kind, words = told.part.kind, {told.event, *told.decided}
+def routine(kept: KeptLine) -> bool:
+    """Whether a line is about what a machine does all the time. The first one behind lost ones is not, whatever it is about."""
+    if kept.lost_before:
+        return False
+    kind, words = kept.part.kind, {kept.event, *kept.decided}
     if kind == COMMITTER:
         return not words & _FAILS
-    return told.before == told.after and not words - _STEADY.get(kind, frozenset())
+    return kept.before == kept.after and not words - _STEADY.get(kind, frozenset())
 
 
 def wanted(of: str = "", *, everything: bool = False) -> LineFilter:
     """What chooses the lines: those of a task, of the leader, of a worker, or all of them; routine only if `everything`."""
 
-    def choose(told: Told) -> bool:
-        if not (everything or not routine(told)):
+    def choose(kept: KeptLine) -> bool:
+        if not (everything or not routine(kept)):
             return False
-        return not of or (told.part.kind == LEADER if of == LEADER else of in (told.part.name, told.who.worker))
+        return not of or (kept.part.kind == LEADER if of == LEADER else of in (kept.part.name, kept.who.worker))
 
     return choose
 
 
-def document(told: Told) -> dict[str, Any]:
+def document(kept: KeptLine) -> dict[str, Any]:
     """A line as plain values."""
-    line = told.line()
+    line = kept.line()
     return {
-        "at_ms": told.at_ms,
-        "worker": told.who.worker,
-        "process": told.who.process,
-        "machine": told.part.kind,
-        "number": told.part.number,
-        "name": told.part.name,
-        "grant": told.part.grant or None,
-        "event_number": told.number,
-        "lost_before": told.part.lost if told.number == told.part.first else 0,
-        "before": told.before,
-        "after": told.after,
+        "at_ms": kept.at_ms,
+        "worker": kept.who.worker,
+        "process": kept.who.process,
+        "machine": kept.part.kind,
+        "number": kept.part.number,
+        "name": kept.part.name,
+        "grant": kept.part.grant or None,
+        "event_number": kept.number,
+        "lost_before": kept.lost_before,
+        "before": kept.before,
+        "after": kept.after,
         "event": text_of(line.event),
-        "why": why(told),
+        "why": why(kept),
         "decided": [text_of(one) for one in cast("Iterable[Any]", line.instructions)],
-        "routine": routine(told),
+        "routine": routine(kept),
     }
 
 
-def why(told: Told) -> str:
+def why(kept: KeptLine) -> str:
     """What the table of the machine says about this event in this state; empty if it does not say, or no longer."""
-    return _whys(told.part.kind).get((told.before, told.event), "")
+    return _whys(kept.part.kind).get((kept.before, kept.event), "")
 
 
 @cache
@@ -123,8 +125,8 @@ def _entry(entry: Entry) -> str:
         return f"unreadable ({entry.problem})"
     if entry.message is None:
         return f"{shown_key(entry.key)} deleted"
-    told = {"state", "processor", "grant", "verb", "why"}
-    said = ", ".join(f"{name}={one}" for name, one in _fields(entry.message, 2) if name in told)
+    telling = {"state", "processor", "grant", "verb", "why"}
+    said = ", ".join(f"{name}={one}" for name, one in _fields(entry.message, 2) if name in telling)
     return f"{shown_key(entry.key)} ({said})" if said else shown_key(entry.key)
 
 
@@ -152,8 +154,8 @@ def _shown(value: Any, depth: int) -> str:
         return f"{type(value).__name__}({', '.join(f'{name}={one}' for name, one in _fields(value, depth + 1))})"
     if isinstance(value, Mapping):
         pairs = list(cast("Mapping[Any, Any]", value).items())
-        told = [f"{_shown(key, depth + 1)}: {_shown(one, depth + 1)}" for key, one in pairs[:FEW]]
-        return f"{{{', '.join([*told, *_more(pairs)])}}}"
+        texts = [f"{_shown(key, depth + 1)}: {_shown(one, depth + 1)}" for key, one in pairs[:FEW]]
+        return f"{{{', '.join([*texts, *_more(pairs)])}}}"
     if isinstance(value, tuple | list | frozenset):
         members = sorted(value, key=str) if isinstance(value, frozenset) else list(cast("Iterable[Any]", value))
         return f"({', '.join([*(_shown(one, depth + 1) for one in members[:FEW]), *_more(members)])})"
