@@ -528,6 +528,15 @@ def secrets_in(name: str, value: Any) -> list[str]:
     return found_in(value) if isinstance(value, str) else []
 
 
+def secrets_of(*settings: Mapping[str, Any]) -> list[str]:
+    """The secrets among settings, of clients and of the job.
+
+    >>> secrets_of({"sasl.password": "hunter2", "x": 1}, {"registry.url": "https://me:pw@host"})
+    ['hunter2', 'me:pw', 'pw']
+    """
+    return [secret for some in settings for name, value in some.items() for secret in secrets_in(name, value)]
+
+
 def shown(name: str, value: Any) -> Any:
     """The value as it may be shown: secrets are masked, also those inside of it.
 

@@ -34,14 +34,13 @@ from ...core.coordination.location import DEFAULT, PROVIDERS, built_in, checked,
 from ...core.coordination.requests import run_id_problem
 from ...core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ...core.names import JobName, processor_id
-from ...core.settings import JOB, find, stream_problem
+from ...core.settings import JOB, find, secrets_of, stream_problem
 from ...core.user_rule import called
 from ..by_name import imported
 from ..job.declare.app import App
 from ..job.derive.copied import copied_tables
 from ..job.derive.declaration import Declared
 from ..job.steps.sources import inputs_of
-from ..worker.logs import secrets_of
 from ..worker.options import WorkerOptions
 from .configuration import Configuration
 from .user import user_name

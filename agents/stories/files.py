@@ -19,6 +19,7 @@ Promises:
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import zlib
@@ -48,12 +49,12 @@ def folder_of(job: Path, worker: str) -> Path:
 
 
 class StoryFiles:
-    """Writes the story of one process. Raises `OSError` if the disk refuses; what comes next then goes to a new file."""
+    """Writes the story of one process, with at most so many bytes, or 512 KiB. Raises `OSError` if the disk refuses; what comes next then goes to a new file."""
 
     def __init__(self, folder: Path, process: str, most_bytes: int) -> None:
         self.folder = folder
         self._process = process
-        self._most = most_bytes
+        self._most = max(most_bytes, PIECES * LEAST_BYTES)
         self._file: BinaryIO | None = None
         self._size = 0
         self._number = 0
@@ -67,17 +68,21 @@ class StoryFiles:
         """Add one block: it is in the hands of the system when this returns, and survives the process."""
         body = zlib.compress(records, 1)
         block = _HEAD.pack(len(body), zlib.crc32(body), max(0, last_ms)) + body
+        if len(MAGIC) + len(block) > self._most:
+            raise OSError(
+                errno.EFBIG, f"what was decided in a moment takes {len(block)} bytes, more than story.max-bytes"
+            )
+        if self._size + len(block) > self.piece:
+            self.close()
         try:
             if self._file is None:
-                self._file = self._begun(now_ms, len(block))
+                self._file = self._begun(now_ms, len(MAGIC) + len(block))
             self._file.write(block)
             self._file.flush()
         except OSError:
             self._give_up()
             raise
         self._size += len(block)
-        if self._size >= self.piece:
-            self.close()
 
     def _begun(self, now_ms: int, needs: int) -> BinaryIO:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,15 +104,16 @@ class StoryFiles:
 
     def _give_up(self) -> None:
         """The disk has refused: a file without a block is of no use."""
-        file = self._file
+        file, empty = self._file, self._size == len(MAGIC)
         self.close()
-        if file is not None and self._size == len(MAGIC):
+        if file is not None and empty:
             with contextlib.suppress(OSError):
                 os.unlink(file.name)
 
     def close(self) -> None:
         """End the file; what is written next begins another."""
         file, self._file = self._file, None
+        self._size = 0
         if file is not None:
             with contextlib.suppress(OSError):  # what it could not write is lost with the block that failed
                 file.close()

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import structlog
 
 from ...core.secrets import MASK
-from ...core.settings import secrets_in, shown
+from ...core.settings import shown
 from ..printable import printable
 
 FORMS = ("auto", "console", "json")
@@ -140,11 +140,6 @@ def unsteering(logger: Any, method: str, event: LogEvent) -> LogEvent:
         else:
             event[name] = _Quoted(value)
     return event
-
-
-def secrets_of(*settings: Mapping[str, Any]) -> list[str]:
-    """The secrets among settings, of clients and of the job."""
-    return [secret for some in settings for name, value in some.items() for secret in secrets_in(name, value)]
 
 
 def set_up(

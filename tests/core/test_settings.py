@@ -143,6 +143,7 @@ MEANS_SOMETHING = {
     "placement.prepare": "tasks with state move at once",
     "stop.prepare": "a worker leaves at once",
     "standby": "no log is followed but to prepare a move",
+    "story.max-bytes": "no story is written",
     "chooser.max-starve": "a lower tier is read in turn with the others",
     "chooser.align-wait": "alignment waits for no empty partition",
     "chooser.max-drift": "the streams of a join are read however far apart they are",

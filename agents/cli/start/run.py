@@ -19,7 +19,7 @@ import click
 from ....core.coordination.member.admission import goes_on
 from ....core.coordination.messages import RunState
 from ....core.errors import HeadgateError
-from ....core.settings import parse
+from ....core.settings import parse, secrets_of
 from ...logger import Logger
 from ...process.configuration import CommandLine
 from ...process.launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
@@ -27,7 +27,7 @@ from ...process.patterns import find_topics
 from ...process.reading import shown
 from ...process.signals import Signals
 from ...status import documents
-from ...worker.logs import FORMS, secrets_of, set_up
+from ...worker.logs import FORMS, set_up
 from ..group import show_error
 from ..options import broker_options, configured, properties_given, worker_flags
 from ..output import show_text

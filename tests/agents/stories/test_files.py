@@ -66,6 +66,16 @@ def test_a_block_that_is_larger_than_a_file_still_is_within_the_bound(tmp_path):
     assert numbers(tmp_path)[0][-1] == 8
 
 
+def test_a_block_that_is_larger_than_the_bound_is_refused_and_what_is_there_stays(tmp_path):
+    """Less than 512 KiB is not kept."""
+    files = StoryFiles(tmp_path, "p", 1)
+    files.write(noise(0, LEAST_BYTES), MS, MS)
+    with pytest.raises(OSError, match=r"takes \d+ bytes, more than story\.max-bytes"):
+        files.write(noise(1, PIECES * LEAST_BYTES), MS, MS)
+    files.write(noise(2), MS, MS)
+    assert numbers(tmp_path)[0] == [0, 2]
+
+
 @pytest.mark.parametrize("cut", [1, 7, 8, 15, 16, 17, 5000, 20_019])
 def test_a_last_block_that_is_not_complete_is_left_out_and_counted(tmp_path, cut):
     """kill -9 in the middle of a write: what was written before is there."""

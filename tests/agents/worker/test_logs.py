@@ -11,7 +11,8 @@ import structlog
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError
 
-from headgate.agents.worker.logs import Masking, Repeats, secrets_of, set_level, set_up
+from headgate.agents.worker.logs import Masking, Repeats, set_level, set_up
+from headgate.core.settings import secrets_of
 
 SECRET = "hunter2-and-more"
 
