@@ -49,7 +49,9 @@ def folder_of(job: Path, worker: str) -> Path:
 
 
 class StoryFiles:
-    """Writes the story of one process, with at most so many bytes, or 512 KiB. Raises `OSError` if the disk refuses; what comes next then goes to a new file."""
+    """Writes the story of one process, with at most so many bytes, or 512 KiB. Raises `OSError` if the disk refuses; what comes next then
+    goes to a new file.
+    """
 
     def __init__(self, folder: Path, process: str, most_bytes: int) -> None:
         self.folder = folder
