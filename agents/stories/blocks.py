@@ -1,7 +1,7 @@
 """One block of a story: the steps of some machines of one process, as bytes and back.
 
     block    [2 texts and a time of the process, [machine, …]]
-    machine  [number, kind, name, grant, how it was made, number of its first step here, steps lost before it, [step, …]]
+    machine  [number, kind, name, grant, how it was made, a snapshot, number of its first step here, steps lost before it, [step, …]]
     step     [monotonic s, wall ms, state before, state after, name of the event, names of the decisions, event and decisions]
 
 The last part of a step is packed on its own: most lines of a story are routine, and who looks for the others need not make their values.
@@ -58,6 +58,8 @@ class MachineSteps:
     """Of a task; otherwise 0."""
     made: bytes
     """What the machine was made with, in the block with its first step; otherwise empty."""
+    state: bytes
+    """The machine before the first of these steps (`snapshots`), in some blocks: its story can be replayed from here."""
     first: int
     """How many steps of the machine came before."""
     lost: int
@@ -77,7 +79,7 @@ class Packer:
 
     def block(self, who: Who, parts: Iterable[MachineSteps]) -> bytes:
         """A block as bytes."""
-        rows = [[p.number, p.kind, p.name, p.grant, p.made, p.first, p.lost, p.steps] for p in parts]
+        rows = [[p.number, p.kind, p.name, p.grant, p.made, p.state, p.first, p.lost, p.steps] for p in parts]
         return _pack([who.worker, who.process, who.version, who.mono, who.wall, rows], unicode_errors="surrogatepass")
 
     def value(self, value: Any) -> bytes:

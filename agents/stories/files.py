@@ -59,7 +59,8 @@ class StoryFiles:
         self._most = max(most_bytes, PIECES * LEAST_BYTES)
         self._file: BinaryIO | None = None
         self._size = 0
-        self._number = 0
+        self.begun = 0
+        """How many files this process has begun."""
 
     @property
     def piece(self) -> int:
@@ -89,8 +90,8 @@ class StoryFiles:
     def _begun(self, now_ms: int, needs: int) -> BinaryIO:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._make_room(max(self.piece, needs))
-        self._number += 1
-        file = (self.folder / f"{now_ms:015d}-{self._process[:12]}-{self._number:06d}{SUFFIX}").open("xb")
+        self.begun += 1
+        file = (self.folder / f"{now_ms:015d}-{self._process[:12]}-{self.begun:06d}{SUFFIX}").open("xb")
         self._size = file.write(MAGIC)
         return file
 

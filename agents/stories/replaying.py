@@ -12,7 +12,7 @@ Promises:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,7 @@ from ...core.task.task import Task
 from .blocks import MachineSteps, Who, line_of, made_with
 from .follow import COMMITTER, LEADER, MEMBER, TASK
 from .reading import StoryReader
+from .snapshots import NotRestored, restored
 from .values import pack, unknown_in, unpack
 
 Make = Callable[[Any], Machine[Any, Any]]
@@ -36,7 +37,7 @@ MACHINES: Mapping[str, Make] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class MachineStory:
-    """The story of one machine: what was recorded of it, in order."""
+    """The story of one machine, or a part of it without a hole: what was recorded, in order."""
 
     worker: str
     process: str
@@ -46,9 +47,18 @@ class MachineStory:
     grant: int
     made: Any
     """What it was made with; None if its beginning is not there."""
-    lines: tuple[StoryLine, ...]
-    gap: str = ""
-    """Why it cannot be replayed: its beginning is not kept, or lines are missing."""
+    state: bytes
+    """The machine before the first line, if that is not the beginning."""
+    first: int
+    """How many events it had had before the first line."""
+    missing: int
+    """How many of these are not kept, after what is kept of it before."""
+    lines: tuple[StoryLine, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """How many events it had had after the last line."""
+        return self.first + len(self.lines)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}{f' #{self.grant}' if self.grant else ''} of {self.worker}"
@@ -90,37 +100,44 @@ class Replayed:
     @property
     def events(self) -> int:
         """How many events were decided alike."""
-        return sum(len(one.lines) for one in self.agreed) + sum(one.number for one in self.differs)
+        return sum(len(one.lines) for one in self.agreed) + sum(one.number - one.story.first for one in self.differs)
 
 
 def stories(path: str | Path) -> list[MachineStory]:
-    """The stories of all machines in a file, or in a directory of files, in the order in which they began."""
-    reader = StoryReader(Path(path))
-    made: dict[tuple[str, int], MachineStory] = {}
-    lines: dict[tuple[str, int], list[StoryLine]] = {}
-    for who, parts in reader.blocks():
+    """The stories of all machines in a file, or in a directory of files, in the order in which they began. Where lines are missing, another
+    one begins with the next snapshot of the machine, or at once if there is none before the next hole.
+    """
+    made: dict[tuple[str, int], list[_Pieces]] = {}
+    for who, parts in StoryReader(Path(path)).blocks():
         for part in parts:
-            key = who.process, part.number
-            before = made.get(key)
-            made[key] = _begun(who, part) if before is None else _continued(before, part, len(lines[key]))
-            lines.setdefault(key, []).extend(map(line_of, part.steps))
-    return [replace(story, lines=tuple(lines[key])) for key, story in made.items()]
+            pieces = made.setdefault((who.process, part.number), [])
+            last = pieces[-1] if pieces else None
+            follows = last is not None and part.first == last.end
+            if last is None or not follows or (part.state and not last.plays):
+                missing = 0 if follows else part.first - (0 if last is None else last.end)
+                pieces.append(_Pieces(who, part, missing))
+            pieces[-1].lines.extend(map(line_of, part.steps))
+    return [each.story() for pieces in made.values() for each in pieces]
 
 
-def _begun(who: Who, part: MachineSteps) -> MachineStory:
-    gap = (
-        ""
-        if part.made
-        else f"its first {part.first} events are not kept: raise story.max-bytes, or copy the files earlier"
-    )
-    made = made_with(part) if part.made else None
-    return MachineStory(who.worker, who.process, who.version, part.kind, part.name, part.grant, made, (), gap)
+class _Pieces:
+    """Steps of one machine without a hole between them, as they are read."""
 
+    def __init__(self, who: Who, part: MachineSteps, missing: int) -> None:
+        self._who, self._part, self._missing = who, part, missing
+        self.plays = bool(part.made or part.state)
+        """Whether it can be replayed from its first line."""
+        self.lines: list[StoryLine] = []
 
-def _continued(story: MachineStory, part: MachineSteps, seen: int) -> MachineStory:
-    if story.gap or (part.first == seen and not part.lost):
-        return story
-    return replace(story, gap=f"{part.first - seen} of its events are missing after the first {seen}")
+    @property
+    def end(self) -> int:
+        return self._part.first + len(self.lines)
+
+    def story(self) -> MachineStory:
+        who, part = self._who, self._part
+        made = made_with(part) if part.made else None
+        about = who.worker, who.process, who.version, part.kind, part.name, part.grant
+        return MachineStory(*about, made, part.state, part.first, self._missing, tuple(self.lines))
 
 
 def replay(path: str | Path, machines: Mapping[str, Make] | None = None, *, of: str = "") -> Replayed:
@@ -135,25 +152,38 @@ def replay(path: str | Path, machines: Mapping[str, Make] | None = None, *, of: 
     differs: list[ReplayDifference] = []
     left_out: list[tuple[MachineStory, str]] = []
     for one in found:
-        if why := _why_not(one, makers):
-            left_out.append((one, why))
-        elif (difference := _difference(one, makers[one.kind](one.made))) is not None:
+        try:
+            machine = _machine(one, makers)
+        except NotRestored as error:
+            left_out.append((one, str(error)))
+            continue
+        if (difference := _difference(one, machine)) is not None:
             differs.append(difference)
         else:
             agreed.append(one)
     return Replayed(tuple(agreed), tuple(differs), tuple(left_out))
 
 
-def _why_not(story: MachineStory, makers: Mapping[str, Make]) -> str:
-    if story.gap:
-        return story.gap
-    if story.kind not in makers:
-        return f"this version has no machine of the kind {story.kind!r}"
-    makes = MACHINES.get(story.kind) is makers[story.kind]  # one of the user's own may bring what is missing
-    strange = unknown_in((story.made if makes else None, tuple(line.event for line in story.lines)))
-    return (
-        f"this version cannot make {', '.join(strange)}: give a maker of the machine that brings it" if strange else ""
-    )
+def _machine(story: MachineStory, makers: Mapping[str, Make]) -> Machine[Any, Any]:
+    """The machine as it was before the first line of its story. Raises `NotRestored` with the reason why there is none."""
+    make = makers.get(story.kind)
+    if make is None:
+        raise NotRestored(f"this version has no machine of the kind {story.kind!r}")
+    if story.made is None and not story.state:
+        what = f"{story.missing} of its events before are not kept" if story.missing else "its beginning is not kept"
+        raise NotRestored(f"{what}, and no snapshot comes before its first line: a larger story.max-bytes keeps more")
+    own = MACHINES.get(story.kind) is not make  # one of the user's own may bring what is missing
+    strange = unknown_in((None if own else story.made, tuple(line.event for line in story.lines)))
+    if strange:
+        raise NotRestored(f"this version cannot make {', '.join(strange)}: give a maker of the machine that brings it")
+    if story.made is not None:
+        return make(story.made)
+    try:
+        if isinstance(make, type):
+            return restored(story.state, kind=make)
+        return restored(story.state, like=make(None) if own else None)
+    except NotRestored as error:
+        raise NotRestored(f"its snapshot, of version {story.version}, cannot be read here: {error}") from error
 
 
 def _difference(story: MachineStory, machine: Machine[Any, Any]) -> ReplayDifference | None:
@@ -163,7 +193,7 @@ def _difference(story: MachineStory, machine: Machine[Any, Any]) -> ReplayDiffer
         except Exception as error:  # noqa: BLE001 - that it raises is what is compared
             decided = (Raised(raised(error)),)
         if str(machine.state) != line.after or _as_kept(decided) != line.instructions:
-            return ReplayDifference(story, number, line, str(machine.state), decided)
+            return ReplayDifference(story, story.first + number, line, str(machine.state), decided)
     return None
 
 

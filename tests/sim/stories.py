@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headgate.agents.stories.blocks import Packer, line_of
+from headgate.agents.stories.snapshots import restored, taken
 from headgate.agents.stories.values import pack, unknown_in, unpack
 from headgate.core.machine import RecordedStep
 
@@ -22,6 +23,10 @@ SHARE = 0.15
 """The share of the machines that are recorded."""
 
 
+SNAPSHOTS = 0.01
+"""At this share of its events a snapshot is taken of a machine that is recorded; the last one counts."""
+
+
 class Story:
     """The recorded events of one machine, from its first."""
 
@@ -30,15 +35,27 @@ class Story:
         self._make = make
         self._who = who
         self._steps: list[RecordedStep] = []
+        self._rng = random.Random(f"snapshots {who}")
+        self._snapshot: tuple[int, Any] | None = None
 
     def tell(self, event: Any, now: Any, before: str, instructions: list[Any]) -> None:
         """The machine has handled an event."""
         self._steps.append((now, before, event, self._machine.state, tuple(instructions)))
+        if self._rng.random() < SNAPSHOTS:
+            self._snapshot = len(self._steps), taken(self._machine)
 
     def differs(self) -> str:
-        """How a new machine decides otherwise; empty if it decides the same."""
-        machine, packer = self._make(), Packer()
-        for step in self._steps:
+        """How a new machine decides otherwise, or one that a snapshot was made of; empty if both decide the same."""
+        wrong = self._differs(self._make(), 0)
+        if wrong or self._snapshot is None:
+            return wrong
+        first, nodes = self._snapshot
+        wrong = self._differs(restored(pack(nodes), like=self._make()), first)
+        return wrong and f"from the snapshot before event {first}, {wrong}"
+
+    def _differs(self, machine: Any, first: int) -> str:
+        packer = Packer()
+        for step in self._steps[first:]:
             line = line_of(packer.step(step))
             if strange := unknown_in((line.event, line.instructions)):
                 return f"{self._who}: the story cannot hold {', '.join(strange)}: {step[2]}"

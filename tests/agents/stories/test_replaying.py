@@ -134,28 +134,64 @@ def test_what_was_refused_once_is_refused_again(tmp_path):
     assert hg.testing.replay(tmp_path).events == 10
 
 
-def test_a_story_without_its_beginning_says_so(tmp_path):
-    """The oldest files go first."""
-    clock = Clock()
-    keeper = recorder(tmp_path, clock, most=PIECES * LEAST_BYTES)
-    task = started(keeper, clock)
-    for number in range(1, 60_001):
+def long_life(keeper, clock, task, files, *, looks):
+    """So many events that the story has this many files."""
+    for number in range(1, 400_001):
         task.handle(t.Lag((number * 7919) % 100_003), clock.now())
         if number % 2000 == 0:
             keeper.turn()
-        if keeper.written > 9 and len(files_in(tmp_path)) > 1:
-            break
-    for path in files_in(tmp_path)[:1]:
-        path.unlink()
+            if looks:
+                keeper._look()
+            if len(files_in(keeper._files.folder)) > files:
+                break
     feed(task, clock, *chunk(10))
     keeper.turn()
-    ((story, why),) = hg.testing.replay(tmp_path).left_out
-    assert story.name == "Partition 0"
-    assert "events are not kept: raise story.max-bytes" in why
 
 
-def test_a_story_with_a_hole_says_where(tmp_path):
+def test_a_story_without_its_beginning_says_so(tmp_path):
+    """The oldest files go first, and no snapshot was taken."""
     clock = Clock()
+    keeper = recorder(tmp_path, clock, most=PIECES * LEAST_BYTES)
+    task = started(keeper, clock)
+    long_life(keeper, clock, task, 1, looks=False)
+    files_in(tmp_path)[0].unlink()
+    ((story, why),) = hg.testing.replay(tmp_path).left_out
+    assert (story.name, story.first) == ("Partition 0", story.missing)
+    assert why.startswith(
+        f"{story.first} of its events before are not kept, and no snapshot comes before its first line"
+    )
+
+
+def test_without_its_beginning_a_story_is_replayed_from_a_snapshot(tmp_path, monkeypatch):
+    """A worker that has run for weeks has no beginning, and is what one wants to replay: each file has the machines as they were."""
+    clock = Clock()
+    monkeypatch.setattr(clock, "call_later", lambda *_: None)
+    keeper = recorder(tmp_path, clock, most=PIECES * LEAST_BYTES)
+    task = started(keeper, clock)
+    feed(task, clock, *chunk(5))
+    long_life(keeper, clock, task, 2, looks=True)
+    files_in(tmp_path)[0].unlink()
+    found = hg.testing.replay(tmp_path)
+    assert found.differs == ()
+    (story,) = found.agreed
+    assert story.made is None
+    assert story.first > 9
+    assert story.lines[-1].event == t.ChunkDone(AT, 10)
+    before = [one for one, _ in found.left_out]
+    assert [one.end for one in before] == [story.first] * len(before)  # what its file has before the snapshot
+
+    class Hurries(Task):
+        def on_ChunkDone(self, event, now):
+            return [*super().on_ChunkDone(event, now), t.RequestCommit(urgent=True)]
+
+    (difference,) = hg.testing.replay(tmp_path, {"task": Hurries}).differs
+    assert difference.number == story.end - 1
+
+
+def test_behind_a_hole_a_story_is_replayed_from_the_next_snapshot(tmp_path, monkeypatch):
+    """What comes before it is replayed from the beginning, and what comes before the snapshot is named."""
+    clock = Clock()
+    monkeypatch.setattr(clock, "call_later", lambda *_: None)
     keeper = recorder(tmp_path, clock)
     task = started(keeper, clock)
     keeper.turn()
@@ -163,8 +199,16 @@ def test_a_story_with_a_hole_says_where(tmp_path):
     keeper._drop()
     feed(task, clock, *chunk(20))
     keeper.turn()
-    ((_, why),) = hg.testing.replay(tmp_path).left_out
-    assert why == "2 of its events are missing after the first 7"
+    found = hg.testing.replay(tmp_path)
+    ((_, why),) = found.left_out
+    assert why.startswith("2 of its events before are not kept, and no snapshot")
+    assert [(one.first, len(one.lines)) for one in found.agreed] == [(0, 7)]
+    keeper._look()
+    feed(task, clock, *chunk(30))
+    keeper.turn()
+    found = hg.testing.replay(tmp_path)
+    assert [(one.first, len(one.lines)) for one in found.agreed] == [(0, 7), (11, 2)]
+    assert [(one.first, len(one.lines)) for one, _ in found.left_out] == [(9, 2)]
 
 
 def test_functions_of_the_users_own_must_be_given(tmp_path):
