@@ -13,14 +13,17 @@ from click.testing import CliRunner
 from headgate.agents.cli.data.tables import tables
 from headgate.agents.cli.see.batches import batches
 from headgate.agents.cli.see.status import status
+from headgate.agents.cli.see.story import story
 from headgate.agents.cli.steer.config import config
 from headgate.agents.kafka.scan import scan_topic
+from headgate.agents.stories.files import LeftOut, blocks_of
+from headgate.agents.stories.reading import StoryReader
 
 from .test_probes import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PLANTED = "plan7edSecre7"
-PAGES = ("status", "model", "config", "tables", "tables/totals", "tables/__control", "batches")
+PAGES = ("status", "model", "config", "tables", "tables/totals", "tables/__control", "batches", "story?all=1")
 
 JOB = """
 import headgate as hg
@@ -43,6 +46,12 @@ SET = {
     "spark.executor.extraJavaOptions": f"-Dauthorization='Bearer {PLANTED}'",
     "web.token": PLANTED,
 }
+
+
+def blocks_on_disk(job):
+    """All of the story that the worker has on its disk, as bytes."""
+    files = StoryReader(job.directory / "state").files()
+    return [block for file in files for block in blocks_of(file, 0, LeftOut())]
 
 
 async def everything(client, topics):
@@ -89,6 +98,10 @@ async def test_a_planted_secret_is_nowhere(job, topic):
     assert len(found) > 20
     assert [data for data in found if PLANTED.encode() in data] == []
     assert PLANTED not in one.text()
+    async with asyncio.timeout(120):
+        while b"ChunkDone" not in b"".join(blocks := blocks_on_disk(job)):
+            await asyncio.sleep(0.05)
+    assert [block for block in blocks if PLANTED.encode() in block] == []
 
 
 COUNTS = """
@@ -128,6 +141,10 @@ async def test_commands_give_the_token_of_the_pages_or_say_that_it_is_missing(jo
         )
         done = await run(batches, token=token)
         assert (done.exit_code, "not seen" in done.stdout, "w1 rejects the token" in done.stdout) == (0, True, True)
+        done = await run(story, task, token=token)
+        assert (done.exit_code, "not seen: w1 rejects the token" in done.stderr) == (0, True)
+    done = await run(story, task, token=PLANTED)
+    assert (done.exit_code, "rejects" in done.stderr) == (0, False)
     done = await run(tables, "totals", token=PLANTED)
     assert (done.exit_code, done.stderr) == (0, "")
     assert await asyncio.to_thread(_why, job, task) == (True, "")

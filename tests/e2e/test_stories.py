@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 import headgate as hg
 from headgate.agents.cli.group import main
-from headgate.agents.stories.files import folder_of
+from headgate.agents.stories.files import LeftOut, blocks_of, folder_of
+from headgate.agents.stories.reading import StoryReader
 from headgate.agents.stories.replaying import stories
 from headgate.core.machine import Now
 from headgate.core.names import JobName
@@ -64,10 +65,14 @@ async def test_the_story_of_a_killed_worker_is_told_and_replayed(job, topic):
     inp, out = topic("in", 2), topic("out", 2)
     source = SOURCE.replace("IN", inp).replace("OUT", out)
     one = await job.process(source, "w1")
-    await job.write(inp, [{"k": f"k{n}"} for n in range(100)])
+    await job.write(inp, [{"k": f"customer-{n}", "of": "no one's business"} for n in range(100)])
     await job.records(out, 100)
     began = [("waiting", "restoring"), ("restoring", "working")]
-    live = await until(job, lambda found: states(found, "w1") == began, "Partition 0")
+    await until(
+        job, lambda found: any(line["event"].startswith("ChunkDone") for line in found["lines"]), "Partition 0", "--all"
+    )
+    live = await told(job, "Partition 0")
+    assert states(live, "w1") == began
     first = next(line for line in live["lines"] if line["after"] == "restoring")
     assert first["event"].startswith("Start task=Partition 0 grant=1")
     assert first["why"] == "the predecessor has released it, or is fenced"
@@ -121,3 +126,8 @@ async def test_the_story_of_a_killed_worker_is_told_and_replayed(job, topic):
     assert "decides otherwise on event" in str(difference)
     assert "RequestCommit(urgent=True)" in str(difference)
     assert {story.version for story in stories(place)} == {hg.__version__}
+
+    kept = b"".join(block for path in StoryReader(place).files() for block in blocks_of(path, 0, LeftOut()))
+    assert b"ChunkDone" in kept
+    assert b"customer-" not in kept  # of records, nothing
+    assert b"business" not in kept
