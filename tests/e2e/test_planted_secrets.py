@@ -99,7 +99,10 @@ async def test_a_planted_secret_is_nowhere(job, topic):
     assert [data for data in found if PLANTED.encode() in data] == []
     assert PLANTED not in one.text()
     async with asyncio.timeout(120):
-        while b"ChunkDone" not in b"".join(blocks := blocks_on_disk(job)):
+        while True:
+            blocks = blocks_on_disk(job)
+            if b"ChunkDone" in b"".join(blocks):
+                break
             await asyncio.sleep(0.05)
     assert [block for block in blocks if PLANTED.encode() in block] == []
 
