@@ -38,7 +38,7 @@ _OWN = frozenset({"_steps", "_tape", "handle"})
 _WHYS = frozenset({"why", "detail"})
 
 
-class NotTaken(Exception):
+class NotCopied(Exception):
     """A machine keeps something that a snapshot cannot hold."""
 
 
@@ -90,7 +90,7 @@ class _Taking:
                 [self.of(one) for one in sorted(value, key=lambda one: (type(one).__name__, str(one)))],
             ]
         if not name.startswith(_CORE) or "<" in name:
-            raise NotTaken(name)
+            raise NotCopied(name)
         return [name, [[attribute, self._attribute(attribute, one)] for attribute, one in _attributes(value)]]
 
     def _attribute(self, name: str, value: Any) -> Any:
@@ -109,7 +109,7 @@ def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def taken(machine: Machine[Any, Any]) -> Any:
-    """A copy that `values.pack` makes bytes of. Raises `NotTaken` if the machine keeps a function of the job's code, or the like."""
+    """A copy that `values.pack` makes bytes of. Raises `NotCopied` if the machine keeps a function of the job's code, or the like."""
     taking = _Taking()
     taking.of(machine)
     return taking.nodes
@@ -131,7 +131,7 @@ def restored(
             _fill(one, node, made)
     except (TypeError, ValueError, AttributeError, ImportError, IndexError, KeyError) as error:
         raise NotRestored(str(error)) from error
-    machine = made[0]
+    machine = made[0] if made else None
     if not isinstance(machine, Machine):
         raise NotRestored("it is no machine")
     Machine.__init__(fresh := cast("Machine[Any, Any]", object.__new__(type(machine))))
