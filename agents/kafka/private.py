@@ -583,6 +583,12 @@ def knows_topic(producer: AIOKafkaProducer, topic: str) -> bool:
     return producer.client.cluster.partitions_for_topic(topic) is not None
 
 
+def lacks_partition(producer: AIOKafkaProducer, at: StreamPartition) -> bool:
+    """Whether the producer's latest metadata contains the topic, and not this partition of it."""
+    found = producer.client.cluster.partitions_for_topic(at.stream)
+    return found is not None and at.partition not in found
+
+
 def leaderless(client: client_module.AIOKafkaClient, at: StreamPartition) -> bool:
     """Whether the latest metadata shows no leader for this partition. While all brokers are away, the metadata does not change."""
     return client.cluster.leader_for_partition(TopicPartition(*at)) in (None, -1)

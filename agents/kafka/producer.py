@@ -7,6 +7,7 @@ that only aiokafka wanted is one of the port's errors, like any other failure of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -34,6 +35,7 @@ from .private import (
     discard,
     is_dead,
     knows_topic,
+    lacks_partition,
     leaderless,
     look_again,
     quiet_metadata,
@@ -45,6 +47,8 @@ from .settings import ClientSettings
 
 RETRY_S = 0.25
 ABORT_S = 3.0
+GROWN_LOOKS, GROWN_S = 5, 0.2
+"""How often, and how long after each other, it is asked whether a topic has a partition that it did not have before."""
 
 
 class KafkaProducer:
@@ -174,6 +178,8 @@ class KafkaProducer:
         made: Any = batch
         made.batch.close()
         producer = self._live()
+        if lacks_partition(producer, at):
+            await self._look_for(producer, at)
         try:
             with answered("a send"):
                 sent: Any = await producer.send_batch(made.batch, at.stream, partition=at.partition)
@@ -195,6 +201,15 @@ class KafkaProducer:
 
         sent.add_done_callback(came)
         return answer
+
+    async def _look_for(self, producer: AIOKafkaProducer, at: StreamPartition) -> None:
+        """The topic may have more partitions since the metadata was read, as the log of a job that gets more tasks."""
+        for _ in range(GROWN_LOOKS):
+            with contextlib.suppress(KafkaError, Unasked), quiet_metadata(), answered("metadata"):
+                await producer.client.force_metadata_update()
+            if not lacks_partition(producer, at):
+                return
+            await asyncio.sleep(GROWN_S)
 
     async def commit(self) -> None:
         """See `port`."""

@@ -154,6 +154,24 @@ async def test_a_topic_joins_while_its_workers_are_killed(job, topic):
     await shop.counts(wanted)
 
 
+async def test_tasks_that_come_with_more_partitions_write_to_a_log_that_has_grown(job, topic):
+    """The task log of a job without state grows while the producer of its worker writes to it: nothing fails, and no task begins again."""
+    shop = Shop(job, topic)
+    aggregate = 'orders.repartition("topic").agg(n=hg.count(), name="counts")'
+    assert aggregate in shop.source
+    shop.source = shop.source.replace(aggregate, "orders")
+    await shop.make("a", 1)
+    worker = await shop.worker("w1")
+    await shop.write("a", range(2))
+    await job.values(shop.out, 2)
+    await shop.widen("a", 3)
+    for partition in range(3):
+        await job.write(f"{shop.prefix}a", [{"n": 10 + partition}], partition=partition)
+    found = await job.values(shop.out, 5)
+    assert sorted(one["n"] for one in found) == [0, 1, 10, 11, 12]
+    assert [line for line in worker.text().splitlines() if '"level": "error"' in line] == []
+
+
 async def test_what_does_not_fit_and_what_is_deleted_is_said_and_the_others_are_read_on(job, topic):
     """A topic that is wider than the tasks of a job with state waits; one that is deleted stops nothing but itself."""
     shop = Shop(job, topic)
