@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from headgate.agents.cancellation import Unasked
 from headgate.agents.kafka import probe as probing
 from headgate.agents.kafka.consumer import KafkaConsumer
-from headgate.agents.kafka.producer import KafkaProducer
+from headgate.agents.kafka.producer import GROWN_LOOKS, KafkaProducer
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.errors import NotSent, OutcomeUnknown, ProducerBroken
 from headgate.core.errors import EnvironmentFault
@@ -47,6 +47,7 @@ def producer(**calls: Any) -> KafkaProducer:
     one = made(CLIENT)
     names = ("begin_transaction", "send_batch", "commit_transaction", "abort_transaction")
     state: Any = SimpleNamespace(**dict.fromkeys(names, torn_down), _sender=None, _txn_manager=None, **calls)
+    state.client = SimpleNamespace(cluster=SimpleNamespace(partitions_for_topic=lambda _: {AT.partition}))
     one.producer = state
     return one
 
@@ -64,6 +65,30 @@ async def test_what_a_producer_cancels_by_itself_is_an_error_of_the_port(monkeyp
         await one.commit()
     with pytest.raises(ProducerBroken, match="not aborted"):
         await one.abort()
+
+
+async def test_a_partition_that_is_new_is_looked_for_before_a_send_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has not heard of it yet is asked again, a few times."""
+    monkeypatch.setattr("headgate.agents.kafka.producer.GROWN_S", 0.0)
+    one: Any = producer()
+    known, asked, more_at = [{7}], [0], [3]
+
+    async def metadata() -> None:
+        asked[0] += 1
+        if asked[0] == more_at[0]:
+            known[0] = {7, AT.partition}
+
+    one.producer.client = SimpleNamespace(
+        cluster=SimpleNamespace(partitions_for_topic=lambda _: known[0]), force_metadata_update=metadata
+    )
+    batch: Any = SimpleNamespace(batch=SimpleNamespace(close=lambda: None))
+    with pytest.raises(NotSent):
+        await one.send(AT, batch)
+    assert asked[0] == 3
+    known[0], asked[0], more_at[0] = {7}, 0, 0
+    with pytest.raises(NotSent):
+        await one.send(AT, batch)
+    assert asked[0] == GROWN_LOOKS
 
 
 async def test_an_error_is_asked_for_although_the_caller_has_given_up() -> None:
