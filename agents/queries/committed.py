@@ -98,10 +98,15 @@ class CommittedPart:
         data = self._store.get(self._asked.name, key)
         if data is None:
             return None
-        head = self._table.head
-        if self._asked.spliced and data.startswith(head):
+        asked, head = self._asked, self._table.head
+        if not data.startswith(head):
+            value = self._read(data)
+        elif asked.spliced:
             return data[len(head) :]
-        value = self._read(data)
+        else:
+            value = asked.value.loads(data[len(head) :])
+            if asked.finish is not None and value is not None:
+                value = asked.finish([value])[0]
         return None if value is None else written(value)
 
     def value(self, key: bytes) -> Any:

@@ -8,6 +8,7 @@ Promises: an answer is that of `web.queries`, byte by byte. Where anything is un
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from ..runtime.task.task import TaskActor
     from ..state.store import Store
     from ..state.tables import TaskTables
+
+
+PLAIN = re.compile(rb"[ !#-\[\]-~]*").fullmatch
+"""A key that is its own text in JSON."""
 
 
 @dataclass(slots=True)
@@ -69,8 +74,8 @@ class QuickRows:
         self._as_of: tuple[JobState | None, int] = None, -1
         self._tables: dict[str, QuickTable | None] = {}
 
-    def answer(self, name: str, text: str) -> bytes | None:
-        """The row of a key in JSON; None if `web.queries` must say what there is."""
+    def answer(self, name: str, key: bytes) -> bytes | None:
+        """The row of a key, which is a text in UTF-8, in JSON; None if `web.queries` must say what there is."""
         job = self._parts.job
         known, position = self._as_of
         if known is not job or position != job.position:
@@ -79,7 +84,6 @@ class QuickRows:
         if table is None:
             return None
         try:
-            key = text.encode()
             task = table.places[partition_of(key, len(table.places))]
             found = table.parts.get(task)
             if found is None or not found.stands(self._parts.running(task)):
@@ -87,8 +91,8 @@ class QuickRows:
                 if found is None:
                     return None
             value = found.part.one(key)
-            said = orjson.dumps(text)
-        except (HeadgateError, UnicodeEncodeError):
+            said = b'"%b"' % key if PLAIN(key) else orjson.dumps(key.decode())
+        except (HeadgateError, UnicodeDecodeError):
             return None
         meta = found.store.meta
         owned_ms = self._heard_ms() if found.actor.state.settled else None

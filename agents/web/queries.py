@@ -123,11 +123,13 @@ class Queries:
 
     # --------------------------------------------------------------------------------------------------------------- requests
 
+    def quick(self, table: str, key: bytes) -> bytes | None:
+        """The row of a key as most ask for it, if this worker has what it takes at hand."""
+        return self._quick.answer(table, key)
+
     def at_once(self, table: str, key: str, query: Mapping[str, str], meant: str) -> QueryAnswer | None:
         """The answer for one key, if this worker has all tasks that must be asked; otherwise None."""
         try:
-            if not query and not meant and (body := self._quick.answer(table, key)) is not None:
-                return QueryAnswer(OK, body)
             self._for_me(meant)
             asked = self.parts.table(table)
             raw = encoded_text(table, asked.key, key)

@@ -37,6 +37,7 @@ FOR_ONE_KEY = re.compile(_LINE + rb"\r\n(.*)\r\n\r\n", re.DOTALL).fullmatch
 LEFT_TO_THE_SERVER = ("transfer-encoding", "content-encoding", "expect", "upgrade")
 MEANT = MEANT_FOR.lower()
 _NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch
+ROW = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
 NOTHING: Mapping[str, str] = MappingProxyType({})
 READ = 1 << 16
 REMEMBERED = 256
@@ -84,11 +85,11 @@ class QuickFront:
         head = self._heads.get(one[3])
         if head is None or head.length or head.meant or head.closes:
             return None
-        answer = self.queries.at_once(one[1].decode(), one[2].decode(), NOTHING, "")
-        if answer is None:
+        body = self.queries.quick(one[1].decode(), one[2])
+        if body is None:
             return None
-        self.served[answer.status] += 1
-        return _response(answer, closes=False)
+        self.served[200] += 1
+        return ROW % (len(body), body)
 
     def _read(self, lines: bytes) -> QuickHead:
         headers: dict[str, str] = {}

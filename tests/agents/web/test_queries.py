@@ -17,7 +17,7 @@ from headgate.agents.records.kafka.partitioner import Partitioner
 from headgate.agents.testing.driver import Driver
 from headgate.agents.web.door import PageDoor
 from headgate.agents.web.exporting import export_lines
-from headgate.agents.web.queries import Queries
+from headgate.agents.web.queries import Queries, QueryAnswer
 from headgate.agents.web.quick import QuickConnection, QuickFront
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.state import JobState
@@ -267,13 +267,16 @@ def test_the_quick_answer_is_the_servers(table: str) -> None:
     with Driver(job()) as d:
         filled(d)
         queries = Queries(asking(d, state=state_of(d)))
-        mine = [f"u{n}" for n in range(40) if Partitioner(2).one(f"u{n}".encode()) == 0]
-        assert 10 < len(mine) < 30
+        odd = [f"{letter}{n}" for letter in ('"', "\\", "\t", "ü", " ", "") for n in range(40, 50)]
+        mine = [key for key in (*(f"u{n}" for n in range(40)), *odd) if Partitioner(2).one(key.encode()) == 0]
+        assert 30 < len(mine) < 70
         for key in mine:
-            quick, slow = queries.at_once(table, key, {}, ""), asyncio.run(queries.key(table, key, {}))
-            assert same(quick) == same(slow)
-            assert document(quick)["task"] == "Partition 0"
-            assert document(quick)["found"] == (int(key[1:]) < 10)
+            quick, slow = queries.quick(table, key.encode()), asyncio.run(queries.key(table, key, {}))
+            assert quick is not None
+            assert same(QueryAnswer(200, quick)) == same(slow)
+            assert document(slow)["task"] == "Partition 0"
+            assert document(slow)["found"] == (key.startswith("u") and int(key[1:]) < 10)
+        assert queries.quick(table, b"\xff") is None
 
 
 def test_a_task_under_another_grant_is_not_read() -> None:
@@ -287,6 +290,13 @@ def test_a_task_under_another_grant_is_not_read() -> None:
         assert document(queries.at_once("latest", "u1", {}, "000002-z"))["state"] == "moving"
 
 
+def either(queries: Queries, key: str) -> Any:
+    """The answer, if there is one: both ways say so."""
+    answer = queries.at_once("latest", key, {}, "")
+    assert (queries.quick("latest", key.encode()) is None) == (answer is None)
+    return answer
+
+
 def test_a_task_that_is_granted_away_is_read_no_more() -> None:
     """From the record of the coordinator stream on that says so, also where it was read a moment ago."""
     with Driver(job()) as d:
@@ -294,10 +304,10 @@ def test_a_task_that_is_granted_away_is_read_no_more() -> None:
         state = state_of(d)
         queries = Queries(asking(d, state=state))
         there = min(dict(d.tasks["Partition 0"].state.table("latest").items()))
-        assert document(queries.at_once("latest", there, {}, ""))["found"]
+        assert document(either(queries, there))["found"]
         moved = c.SetGrant("Partition 0", d.tasks["Partition 0"].grant + 1, "w2", "000002-y")
         state.apply(c.Entry(state.position, c.key_of(moved), moved))
-        assert queries.at_once("latest", there, {}, "") is None
+        assert either(queries, there) is None
 
 
 def test_a_task_that_stops_is_read_no_more() -> None:
@@ -307,15 +317,15 @@ def test_a_task_that_stops_is_read_no_more() -> None:
         asked = asking(d, state=state_of(d))
         queries, actor = Queries(asked), asked.actors["Partition 0"]
         there = min(dict(actor.state.table("latest").items()))
-        assert document(queries.at_once("latest", there, {}, ""))["found"]
+        assert document(either(queries, there))["found"]
         for readable, tables in ((False, actor.state.tables), (True, None)):
             state = Bag(store=actor.state.store, tables=tables, settled=True)
             asked.actors["Partition 0"] = Bag(machine=Bag(readable=readable), state=state, grant=actor.grant)
-            assert queries.at_once("latest", there, {}, "") is None
+            assert either(queries, there) is None
         del asked.actors["Partition 0"]
-        assert queries.at_once("latest", there, {}, "") is None
+        assert either(queries, there) is None
         asked.actors["Partition 0"] = actor
-        assert document(queries.at_once("latest", there, {}, ""))["found"]
+        assert document(either(queries, there))["found"]
 
 
 def test_a_key_in_two_tasks_is_told_and_not_guessed() -> None:
