@@ -18,6 +18,7 @@ from headgate.core.coordination import messages, requests
 from headgate.core.coordination.member.member import MemberState
 
 if TYPE_CHECKING:
+    from headgate.core.coordination.state import JobState
     from headgate.core.graph.model import JobModel
 
     from .invariants import Truth
@@ -50,20 +51,20 @@ class Placing:
         if run is None or run.state != messages.RunState.RUNNING:
             return
         target = model.target
-        self._balanced(job, model)
+        self._balanced(job, truth.state, model)
         if before is None:
             return
         asked = sum(request.verb == requests.MOVE for request in truth.state.open_requests())
         known = {task: p if p in model.processors else before.wanted[task] for task, p in before.target.items()}
         stayed = sum(known.get(task) == processor for task, processor in target.items())
-        most = most_stay(target, model.processors, known)
+        most = most_stay(target, staying(truth.state, model), known)
         if stayed < most - 2 * asked:  # a request moves one task, and perhaps another one in return
             self.world.invariants.fail(
                 f"{stayed} tasks stay where they were, and {most} could: {known} becomes {target}"
             )
 
-    def _balanced(self, job: Job, model: JobModel) -> None:
-        load = Counter(dict.fromkeys(model.processors, 0))
+    def _balanced(self, job: Job, state: JobState, model: JobModel) -> None:
+        load = Counter(dict.fromkeys(staying(state, model), 0))
         load.update(model.target.values())
         if max(load.values()) - min(load.values()) > 1:
             self.world.invariants.fail(f"{model.target} of {job.name} is not balanced: {dict(load)}")
@@ -76,7 +77,7 @@ class Placing:
             return
         if model is None or not model.is_of(run.run_id, run.deployment):
             return
-        self._balanced(job, model)
+        self._balanced(job, state, model)
         if not all(process.name in free and self.able(process) for process in job.processes):
             return
         held = [one for task in model.tasks if (one := state.held(task)) is not None]
@@ -127,6 +128,13 @@ class Placing:
         living = {(process.slot.processor, process.member.incarnation) for process in job.processes}
         held = {task: state.held(task) for task in model.tasks}
         return [task for task, one in held.items() if one is None or (one.processor, one.incarnation) not in living]
+
+
+def staying(state: JobState, model: JobModel) -> list[str]:
+    """The workers on which the tasks of a model are spread: not those that are about to leave, or have left, once they have no tasks."""
+    there = {member.processor for member in state.members()}
+    there -= {p for p in there if (worker := state.newest(p)) is not None and worker.retires}
+    return [p for p in model.processors if p in there or p in model.target.values()]
 
 
 def most_stay(tasks: Iterable[str], processors: Iterable[str], before: Mapping[str, str]) -> int:

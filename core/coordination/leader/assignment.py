@@ -138,7 +138,9 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
         asked_for = set(before.target.values())
         gone = {p: before_location(draft, p) for p in asked_for if p not in there and _awaited(draft, p)}
         if gone and not (workers and draft.timing.grace_auto and _near(draft, before, tasks, workers, known)):
-            workers |= gone
+            workers = (
+                there | gone
+            )  # who is about to leave keeps its tasks as long as others, who could take them, may come back
             known = _known(before, workers)  # what is to be prepared by one that is awaited stays its own
     if not workers:
         return

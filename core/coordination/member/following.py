@@ -61,8 +61,9 @@ class FollowedLogs:
         if run is None or model is None or run.state != RunState.RUNNING or not model.is_of(run.run_id, run.deployment):
             return {}
         found: dict[str, FollowedLog] = {}
-        for task in dict.fromkeys((*model.preparing, *model.standby, *self.logs)):
-            if task not in model.tasks:
+        some = {*model.preparing, *model.standby, *self.logs}
+        for task in model.tasks if some else ():
+            if task not in some:
                 continue
             ahead, partition, before = model.preparing.get(task), job.changelog(task), self.logs.get(task)
             if before is not None and model.wanted.get(task) == self.processor:

@@ -122,6 +122,23 @@ def test_it_gets_no_tasks_and_follows_none():
     assert sorted(len(worker.tasks) for worker in (two, three)) == [2, 2]
 
 
+def test_its_tasks_do_not_go_to_one_that_is_away():
+    """That one is waited for. Then they are spread over who is there."""
+    house = House(6, grace_s=20.0)
+    one, two, three = (house.worker(f"p{number}", follows=True) for number in (1, 2, 3))
+    house.run(5)
+    house.near = False
+    house.leave(one)
+    house.leave(two, 1000.0)
+    house.run(15)
+    assert (len(two.tasks), len(three.tasks)) == (2, 2)
+    house.run(10)
+    near(house, three)
+    house.run(1)
+    assert two.exit == LEFT
+    assert len(three.tasks) == 6
+
+
 def test_one_that_comes_back_gets_tasks_again():
     house, (one, two) = working(grace_s=1000.0)
     house.leave(one, 60.0)
