@@ -30,7 +30,7 @@ from ..placement import asked
 from ..state import JobState, order
 from .damage import unknown
 from .draft import Draft
-from .handover import prepared_first
+from .handover import named, prepared_first
 from .plan import DEFAULT, Plan
 
 FOR_GOOD = "for good"
@@ -275,6 +275,7 @@ def _put(
 ) -> None:
     """Write a new version of the model. Tasks with state that move are prepared first, where that helps."""
     stays, preparing = prepared_first(draft, before, wanted, processors)
+    processors = named(draft, processors, stays)
     made = JobModel(
         term=draft.term,
         version=1 if before is None else before.version + 1,

@@ -30,7 +30,7 @@ its disk if the owner does not come back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from ...graph.model import PUT_OFF, JobModel, Preparation
@@ -180,7 +180,24 @@ def _location(draft: Draft, processor: str) -> str | None:
     return None if member is None else member.location or None
 
 
-def _write(draft: Draft, model: JobModel, wanted: Mapping[str, str], left: Mapping[str, Preparation]) -> None:
+def named(draft: Draft, processors: Iterable[str], wanted: Mapping[str, str]) -> tuple[str, ...]:
+    """The workers that a model names: not one that is about to leave and has no task any more. So it is a new one when it comes back."""
+    going = {processor for processor, worker in draft.workers().items() if worker.retires} - set(wanted.values())
+    return tuple(processor for processor in processors if processor not in going)
+
+
+def _write(draft: Draft, model: JobModel, ready: Mapping[str, str], left: Mapping[str, Preparation]) -> None:
     """Write the model in which these tasks are wanted there, and of which only these preparations are left."""
-    made = replace(model, term=draft.term, version=model.version + 1, wanted={**model.wanted, **wanted}, preparing=left)
+    wanted = {**model.wanted, **ready}
+    there = named(draft, model.processors, wanted)
+    standby = {task: one for task, one in model.standby.items() if one in there}
+    made = replace(
+        model,
+        term=draft.term,
+        version=model.version + 1,
+        wanted=wanted,
+        processors=there,
+        preparing=left,
+        standby=standby,
+    )
     draft.put(SetJobModel(made))

@@ -150,6 +150,19 @@ def test_one_that_comes_back_gets_tasks_again():
     assert (len(again.tasks), len(two.tasks)) == (2, 2)
 
 
+def test_one_that_comes_back_at_once_gets_tasks_again_too():
+    """No model without it was written in between."""
+    house, (one, two) = working(grace_s=1000.0, debounce_s=5.0)
+    house.leave(one, 60.0)
+    near(house, two)
+    house.run(1)
+    assert one.exit == LEFT
+    again = house.worker("p1", follows=True)
+    house.near = True
+    house.run(8)
+    assert (len(again.tasks), len(two.tasks)) == (2, 2)
+
+
 def test_one_that_dies_meanwhile_is_like_any_other_dead_one():
     house, (one, two) = working()
     house.leave(one, 1000.0)
