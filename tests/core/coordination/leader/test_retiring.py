@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from headgate.core.coordination.member.protocol import Exit, Followed
 from headgate.core.coordination.metadata import LOCALITY, RETIRING, stored
 
@@ -46,57 +44,6 @@ def test_it_works_on_until_others_have_prepared_its_tasks_and_then_leaves():
     assert model is not None
     house.run(5)
     assert house.state.model.processors == ("p2",)
-    assert len(two.tasks) == 4
-
-
-def test_when_its_time_is_over_it_leaves_and_its_tasks_go_to_who_prepares_them():
-    house, (one, two) = working(grace_s=1000.0)
-    house.leave(one, 20.0)
-    house.run(19)
-    assert (one.exit, len(one.tasks)) == (None, 2)
-    house.run(3)
-    assert one.exit == LEFT
-    assert len(two.tasks) == 4
-
-
-def test_without_another_worker_it_leaves_at_once():
-    house, (one,) = working(1)
-    house.leave(one, 60.0)
-    assert one.exit == LEFT
-
-
-def test_if_all_are_about_to_leave_no_one_waits():
-    house, (one, two) = working()
-    house.leave(one, 60.0)
-    assert one.exit is None
-    house.leave(two, 60.0)
-    assert (one.exit, two.exit) == (LEFT, LEFT)
-
-
-def test_a_second_signal_ends_the_wait():
-    house, (one, _) = working()
-    house.leave(one, 60.0)
-    house.leave(one, 60.0)
-    assert one.exit == LEFT
-
-
-@pytest.mark.parametrize("verb", ["drain", "stop"])
-def test_a_run_that_ends_is_not_held_up(verb: str):
-    house, (one, two) = working()
-    house.leave(one, 1000.0)
-    house.request("u1", verb)
-    house.run(3)
-    assert one.exit is not None
-    house.run(30)
-    assert two.exit is not None
-
-
-def test_what_it_has_lost_goes_on_elsewhere():
-    house, (one, two) = working()
-    house.leave(one, 1000.0)
-    house.producer_lost(one)
-    house.run(15)
-    assert one.exit == LEFT
     assert len(two.tasks) == 4
 
 
