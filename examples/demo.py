@@ -329,7 +329,7 @@ def main() -> int:
 
 def _leave(number: int, frame: FrameType | None) -> None:
     """SIGTERM ends the demo like Ctrl-C, so that everything is stopped."""
-    raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)  # what is raised here would be lost in a `__del__`
 
 
 if __name__ == "__main__":

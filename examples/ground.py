@@ -160,8 +160,8 @@ def main() -> int:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends the demo like Ctrl-C, so that Kafka is stopped."""
-    raise KeyboardInterrupt
+    """SIGTERM ends the demo like Ctrl-C, so that Kafka is stopped. It becomes one: what is raised here would be lost in a `__del__`."""
+    signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":
