@@ -98,15 +98,10 @@ class CommittedPart:
         data = self._store.get(self._asked.name, key)
         if data is None:
             return None
-        asked, head = self._asked, self._table.head
-        if not data.startswith(head):
-            value = self._read(data)
-        elif asked.spliced:
+        head = self._table.head
+        if self._asked.spliced and data.startswith(head):
             return data[len(head) :]
-        else:
-            value = asked.value.loads(data[len(head) :])
-            if asked.finish is not None and value is not None:
-                value = asked.finish([value])[0]
+        value = self._read(data)
         return None if value is None else written(value)
 
     def value(self, key: bytes) -> Any:

@@ -252,6 +252,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return out
 
     def _decode(self, data: bytes) -> V | None:
+        if data.startswith(self._head):
+            return self._value.loads(data[len(self._head) :])
         body, expires, schema = parse_log_value(data)
         if expires is not None and expires <= self._clock():
             return None

@@ -124,23 +124,21 @@ def _growth_waits(draft: Draft, run: SetRun, tasks: Grouping) -> None:
 
 def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:
     there = {p: worker.location for p, worker in draft.workers().items()}
-    workers = {p: worker.location for p, worker in draft.staying().items()}
-    if run.state == RunState.DRAINING and same and before is not None:
-        workers = there  # who is about to leave does so at once
-    known = _known(before, workers)
-    if run.state == RunState.DRAINING and same and before is not None:
-        homeless = [task for task in tasks if known.get(task) not in workers]
-        if homeless and workers:
-            wanted = {**known, **_least_loaded(homeless, known, list(workers)), **_followed(before, known, workers)}
-            _put(draft, run, before, tasks, wanted, tuple(workers))
+    if run.state == RunState.DRAINING and same and before is not None:  # who is about to leave does so at once
+        known = _known(before, there)
+        homeless = [task for task in tasks if known.get(task) not in there]
+        if homeless and there:
+            wanted = {**known, **_least_loaded(homeless, known, list(there)), **_followed(before, known, there)}
+            _put(draft, run, before, tasks, wanted, tuple(there))
         return
+    workers = {p: worker.location for p, worker in draft.staying().items()}
+    known = _known(before, workers)
     if before is not None and same and run.state == RunState.RUNNING:
         asked_for = set(before.target.values())
         gone = {p: before_location(draft, p) for p in asked_for if p not in there and _awaited(draft, p)}
         if gone and not (workers and draft.timing.grace_auto and _near(draft, before, tasks, workers, known)):
-            workers = (
-                there | gone
-            )  # who is about to leave keeps its tasks as long as others, who could take them, may come back
+            # who is about to leave keeps its tasks as long as others, who could take them, may come back
+            workers = there | gone
             known = _known(before, workers)  # what is to be prepared by one that is awaited stays its own
     if not workers:
         return
