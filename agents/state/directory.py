@@ -51,7 +51,8 @@ class Directory:
 
 
 def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner, tables: Iterable[str]) -> RocksStore:
-    """Open the best store. Raises `StoreUnusable` if the task's own directory is the only one and cannot be used."""
+    """Open the best store. Raises `StoreUnusable` if the task's own directory is the only one and cannot be used, and `WriteRefused` for a
+    disk that takes no files."""
     best: RocksStore | None = None
     broken: StoreUnusable | None = None
     held = False
@@ -69,6 +70,10 @@ def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner, tables
                 log.warning("a store is removed", path=str(candidate), why=error.reason)
                 shutil.rmtree(candidate, ignore_errors=True)
             continue
+        except BaseException:  # such as a full disk, on which no store is judged
+            if best is not None:
+                best.close()
+            raise
         if best is None or _upto(found) > _upto(best):
             best, found = found, best
         if found is not None:

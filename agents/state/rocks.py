@@ -7,6 +7,7 @@ It decides whether the contents of a directory may be used. Promises:
 - A file lock protects the directory while the store is open. A second opener gets `StoreHeld`.
 - A store of another job or task, of a newer format, without metadata, or reported as damaged by RocksDB raises `StoreUnusable` with the
   reason and is never opened; `wipe` removes it. So does one that could not be read while it was open: that is noted in its directory.
+- A store on a disk that takes no files is not judged: opening it raises `WriteRefused`, and it stays.
 - Nothing waits for the disk while it holds the interpreter's lock. rocksdict keeps that lock in `write` and while it opens a database; a
   stall of RocksDB would therefore stop every thread, and the worker would look dead. A write that would stall raises `StoreBusy`; a child
   process replays a long log that a killed process left behind.
@@ -46,7 +47,18 @@ from ...core.errors import StoreUnreadable
 from ..logger import Logger
 from .cache_memory import CacheMemory
 from .packed_rows import PackedRows
-from .store import FORMAT, Changes, GuardedStore, Owner, StoreBusy, StoreHeld, StoreMeta, StoreUnusable, foreign
+from .store import (
+    FORMAT,
+    Changes,
+    GuardedStore,
+    Owner,
+    StoreBusy,
+    StoreHeld,
+    StoreMeta,
+    StoreUnusable,
+    foreign,
+    refused,
+)
 
 log = Logger("headgate.store")
 LOCK = "lock"
@@ -68,6 +80,8 @@ FILTERED = 0.02
 """The part of a write buffer that is a filter of its keys, ten bits for each row of 64 bytes: a key that is not there is not searched."""
 RECOVERED_HERE = 2 << 20
 """The opening process itself replays a write-ahead log up to this size."""
+PROBE, PROBED = "probe", 4 << 20
+"""A file that is written, of so many bytes, to see whether a disk takes one."""
 _META = b"meta"
 _TABLE = "t."
 """The prefix of column families for tables. RocksDB's own `default` contains the metadata."""
@@ -462,8 +476,11 @@ def _recorded(path: Path, store: RocksStore) -> bytes | None:
 
 
 def _lock(path: Path) -> int:
-    path.mkdir(parents=True, exist_ok=True)
-    held = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        held = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise refused(f"in {path}", error.strerror or error) from error
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -497,12 +514,16 @@ def open_rocks(path: Path, memory: StoreMemory, owner: Owner | None, tables: Ite
         _recover_elsewhere(path / DATABASE, lock)
         try:
             store = RocksStore(path, memory, StoreMeta(owner or Owner()), lock, tables)
-        except Exception as error:  # rocksdict raises plain Exception for a damaged database
+        except (
+            Exception
+        ) as error:  # rocksdict raises plain Exception for a damaged database, and for a disk that is full
+            if why := _refuses(path):
+                raise refused(f"in {path}", f"{error}; {why}") from error
             raise StoreUnusable(str(path), f"RocksDB cannot open it ({error})") from error
-        if fresh:
-            store.write({})
-            return store
         try:
+            if fresh:
+                store.write({})
+                return store
             meta = _unpacked(str(path), _recorded(path, store))
             if owner is not None and (reason := foreign(meta.owner, owner)):
                 raise StoreUnusable(str(path), reason)
@@ -515,6 +536,20 @@ def open_rocks(path: Path, memory: StoreMemory, owner: Owner | None, tables: Ite
     except BaseException:
         os.close(lock)
         raise
+
+
+def _refuses(path: Path) -> str:
+    """Why this disk takes no more files; empty if it does. A store on such a disk may be sound, so it is not wiped. RocksDB's text is not
+    asked: a file is written, of as many bytes as opening a store needs."""
+    probe = path / PROBE
+    try:
+        try:
+            probe.write_bytes(bytes(PROBED))
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return f"a file of {PROBED >> 10} KiB cannot be written there: {error.strerror or error}"
+    return ""
 
 
 def _refuse_damaged(path: Path) -> None:

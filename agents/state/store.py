@@ -55,6 +55,13 @@ class WriteRefused(EnvironmentFault):
     """A store has refused a write, now or earlier. It keeps its position and accepts nothing until it is reopened."""
 
 
+def refused(where: str, why: object) -> WriteRefused:
+    """The disk of a store does not take what is written."""
+    return WriteRefused(
+        f"the store {where} accepts no write: {why}", remedy="free some disk space, or move state.dir to another disk"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """Whose store it is: a task of a job, and its partition of the task log. A store is used by its owner alone."""
@@ -227,10 +234,7 @@ class GuardedStore(ABC):
         except Exception as error:
             self._refusal = repr(error)
             clear_frames(error.__traceback__)  # they hold handles, and a handle holds the database's own lock
-            raise WriteRefused(
-                f"the store {self._where()} accepts no write: {error}",
-                remedy="free some disk space, or move state.dir to another disk",
-            ) from error
+            raise refused(self._where(), error) from error
         except BaseException as error:  # it is not known what was written
             self._refusal = repr(error)
             raise

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ....core.errors import EnvironmentFault
 from ....core.names import StreamPartition
 from ....core.task import protocol as t
 from ....core.task.stored.checkpoint import CONTROL_TABLE, Checkpoint, decode_checkpoint, encode_checkpoint
@@ -146,7 +147,10 @@ class TaskStore:
             raise CalledOff(f"opening the store of {self.task}")
         opened = await self.open()
         if isinstance(opened, t.StoreBroken):
-            raise StoreUnusable(f"the store of {self.task}", f"a fresh store cannot be opened either: {opened.why}")
+            raise EnvironmentFault(
+                f"the store of {self.task} was wiped, and an empty one cannot be opened: {opened.why}",
+                remedy="see the disk of state.dir, or move it to another one",
+            )
 
     async def _wiped(self) -> None:
         if self.store is not None:
