@@ -7,6 +7,7 @@
 #   JOBS=4                       how many pytest workers
 #   ARGS="tests/core -k frames"  what `make test` runs, and how
 #   SEEDS=20000                  how many seeds of the simulator `make fuzz` runs
+#   CHAOS=60                     how many faults `make chaos` wants, over all its rounds
 #   FLEET="60 1800 1"            how many faults `make fleet` wants, within how many seconds, and its seed
 #   VERSIONS="3.6.2 python3.13"  with which Kafkas and Pythons `make versions` runs
 #   RECORDS=2000000              how many mutated records it compares with orjson, with other arguments for the other compiled parts
@@ -66,7 +67,10 @@ faults: venv ## faults drawn at every edge of a worker on a real broker (FAULTS=
 clusters: venv ## Spark on a real standalone cluster and a real Connect server, which are killed: the long form
 	HEADGATE_TEST_SPARK=1 $(PYTEST) tests/e2e/test_spark_clusters.py tests/chaos/test_spark.py
 
-fleet: venv ## chaos with three brokers, three workers and a network between them: the short form (FLEET="60 1800 1": the long one)
+chaos: venv ## three brokers, three workers, a network between them and 1,000 faults, in rounds that can be ended (CHAOS=60: so many)
+	$(PY) -m tests.chaos.long $(CHAOS)
+
+fleet: venv ## one round of it (FLEET="60 1800 1": faults, seconds, seed)
 	$(PY) -m tests.chaos.fleet $(FLEET)
 
 rules: venv ## the import rule, and tests for each room of core

@@ -17,6 +17,8 @@ from .windows import Record, recount
 OUTPUTS = ("windows", "pairs")
 Found = tuple[str, int, int, int]
 """The result of a window: key, start, number, sum."""
+Count = tuple[str, int, int]
+"""A key, how many records it has, and the sum of their amounts."""
 
 
 @dataclass
@@ -51,6 +53,24 @@ class Account:
         self.lost += [
             f"window of {at[0]} from {at[1]}: no result, recounted {true[at]}" for at in true if at not in seen
         ]
+        return len(true)
+
+    def counts(self, records: Iterable[Record], found: Iterable[Count], where: str) -> int:
+        """The last count of each key, and its sum, are those of all its records; no count goes back or comes twice. How many keys."""
+        true, last = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
+        for key, _, _, amount in records:
+            n, total = true.get(key, (0, 0))
+            true[key] = n + 1, total + amount
+        for key, n, total in found:
+            if n <= last.get(key, (0, 0))[0]:
+                self.doubled.append(f"{where}: {key} counts {n} after {last[key][0]}")
+            last[key] = n, total
+        for key in true.keys() | last.keys():
+            is_, must = last.get(key, (0, 0)), true.get(key, (0, 0))
+            if is_ != must:
+                (self.lost if is_[0] < must[0] else self.doubled).append(
+                    f"{where}: {key} counts {is_}, recounted {must}"
+                )
         return len(true)
 
     def pairs(self, lefts: Iterable[Row], rights: Iterable[Row], found: Counter[Result]) -> int:

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from headgate.core.names import StreamPartition
 from tests.proxy import ADD_PARTITIONS, END_TXN, FETCH, PRODUCE, Frame
+
+from .fleet_load import PARTITIONS
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -27,6 +30,15 @@ PATIENCE_S = 10.0
 """For a request to come, and for its answer."""
 LONG_S = 60.0
 START_S = 240.0
+FULL = "disk full"
+TASKS = tuple(f"Partition {n}" for n in range(PARTITIONS))
+VALUES: dict[str, tuple[str, ...]] = {
+    "commit.interval": ("50ms", "200ms", "1s"),
+    "placement.prepare": ("0s", "5s"),
+    "standby": ("0", "1"),
+    "placement.rejoin-grace": ("auto", "1s"),
+}
+"""What an operator sets, and to what."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,95 @@ def stopped(fleet: Fleet, least_s: float, most_s: float, *, superseded: bool) ->
             lambda: worker.incarnations > incarnations or process.poll() is not None, LONG_S, over=True
         )
     return int(ready and shown)
+
+
+def leader_killed(fleet: Fleet) -> Steps:
+    """The worker that leads is gone by SIGKILL, and another term begins."""
+    name, term = fleet.operator.leader()
+    worker = next((one for one in fleet.workers if one.name == name and one.awake), None)
+    if worker is None:
+        return 0
+    process = worker.process
+    process.send_signal(signal.SIGKILL)
+    gone = yield from until(lambda: process.poll() is not None, LONG_S)
+    follows = yield from until(lambda: fleet.operator.leader()[1] > term, LONG_S, over=True)
+    return int(gone and follows and process.returncode == -signal.SIGKILL)
+
+
+def joined(fleet: Fleet) -> Steps:
+    """One worker more comes, gets a task, and goes again: by SIGTERM, or because it is told to stop."""
+    if fleet.guest is not None:
+        return 0
+    with fleet.visited() as guest:
+        yield from until(lambda: guest.ready, LONG_S)
+        held = yield from until(lambda: any(fleet.operator.holder(task) == guest.name for task in TASKS), LONG_S)
+        yield fleet.chance.uniform(0.5, 4.0)
+        if fleet.chance.random() < 0.5:
+            guest.process.send_signal(signal.SIGTERM)
+        else:
+            told = fleet.operator.ask("stop", worker=guest.name, for_good=True)
+            yield from until(told.done, LONG_S)
+            if not told.result(LONG_S):
+                guest.process.send_signal(signal.SIGTERM)
+        gone = yield from until(lambda: not guest.runs, START_S)
+    return int(held and gone and guest.process.returncode == 0)
+
+
+def disk_filled(fleet: Fleet) -> Steps:
+    """The disk of a worker is full for a while."""
+    worker = fleet.one_connected()
+    disk, refused = fleet.disks[worker.name], worker.refuses()
+    disk.fill()
+    felt = yield from until(lambda: worker.refuses() > refused, PATIENCE_S)
+    yield fleet.chance.uniform(0.2, 3.0)
+    disk.free()
+    return int(felt)
+
+
+# ------------------------------------------------------------------------------------------------------------------ operator
+
+
+def moved(fleet: Fleet) -> Steps:
+    """A task is moved to another worker."""
+    task, worker = fleet.chance.choice(TASKS), fleet.one_that_runs()
+    if worker is None or not worker.ready or fleet.operator.holder(task) in ("", worker.name):
+        return 0
+    done = fleet.operator.ask("move", task=task, to=worker.name)
+    yield from until(done.done, LONG_S)
+    return int(done.result(LONG_S) and fleet.operator.holder(task) == worker.name)
+
+
+def sought(fleet: Fleet) -> Steps:
+    """An input is paused, one of its partitions goes to the position that it has, and reading goes on."""
+    stream, partition = fleet.topics[fleet.chance.choice(("orders", "payments"))], fleet.chance.randrange(PARTITIONS)
+    paused = fleet.operator.ask("pause", stream=stream)
+    yield from until(paused.done, LONG_S)
+    at = StreamPartition(stream, partition)
+    position = fleet.operator.position(TASKS[partition], at)
+    yield from until(position.done, LONG_S)
+    done, to = False, position.result(LONG_S)
+    if paused.result(LONG_S) and to is not None:
+        order = {"partition": partition, "to": to, "positions": {str(partition): to}}
+        answer = fleet.operator.ask("seek", stream=stream, **order)
+        yield from until(answer.done, LONG_S)
+        done = answer.result(LONG_S)
+    while True:  # a pause that no one ends is no fault, but a stop
+        resumed = fleet.operator.ask("resume", stream=stream)
+        yield from until(resumed.done, LONG_S)
+        if resumed.result(LONG_S):
+            return int(done)
+
+
+def configured(fleet: Fleet) -> Steps:
+    """A setting is changed for all workers, while they work."""
+    setting = fleet.chance.choice(list(VALUES))
+    value = fleet.chance.choice([one for one in VALUES[setting] if one != fleet.set.get(setting)])
+    done = fleet.operator.ask("set-config", setting=setting, value=value)
+    yield from until(done.done, LONG_S)
+    if not done.result(LONG_S):
+        return 0
+    fleet.set[setting] = value
+    return int(setting in fleet.operator.sees(lambda job: job.overrides))
 
 
 # ------------------------------------------------------------------------------------------------------------------- brokers
@@ -212,6 +313,12 @@ def _of_tasks(frame: Frame) -> str:
 
 FAULTS = {
     "worker kill -9": Fault(killed, "workers gone that had tasks"),
+    "leader kill -9": Fault(leader_killed, "leaders gone that others followed"),
+    "worker joins, leaves": Fault(joined, "workers that came, had tasks, and went"),
+    FULL: Fault(disk_filled, "disks that refused a write"),
+    "task moved": Fault(moved, "tasks moved by an operator"),
+    "input paused, sought": Fault(sought, "partitions that went on where they were told to"),
+    "setting changed": Fault(configured, "settings changed for all"),
     "worker SIGTERM": Fault(ended, "workers ended that had tasks"),
     "worker SIGSTOP": Fault(
         partial(stopped, least_s=0.5, most_s=2.0, superseded=False), "workers stopped that had tasks"

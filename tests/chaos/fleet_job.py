@@ -1,4 +1,4 @@
-"""The job of `fleet`: orders and payments behind a shuffle each; the orders counted in windows, and joined with the payments.
+"""The job of `fleet`: orders and payments behind a shuffle each; the orders counted by key and in windows, and joined with the payments.
 
 Nothing may be late: the time of a record is when its broker has appended it, so what comes later is never older.
 """
@@ -24,6 +24,7 @@ written = app.input(os.environ["CHAOS_ORDERS"])
 orders = written.repartition("key", name="orders-by-key")
 payments = app.input(os.environ["CHAOS_PAYMENTS"]).repartition("key", name="payments-by-key")
 declared(written)
+orders.agg(n=hg.count(), total=hg.sum("amount"), name="counts").to(os.environ["CHAOS_COUNTS"])
 windows = orders.window(hg.tumbling("2s"), late=os.environ["CHAOS_LATE"], name="windows")
 windows.agg(n=hg.count(), total=hg.sum("amount")).to(os.environ["CHAOS_WINDOWS"])
 orders.join(

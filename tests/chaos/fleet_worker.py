@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 IDLE_S, SESSION_S = 3.0, 3.0
+REFUSES = (b"accepts no write", b"No space left on device")
 QUICK = {
     "session.timeout": f"{SESSION_S:g}s",
     "heartbeat.interval": "300ms",
@@ -50,10 +51,18 @@ class Worker:
         self.proxy.__enter__()
         self.log = fleet.directory / f"{name}.log"
         self.log.touch()
-        self._read = self._starts = 0
+        self._read = self.log.stat().st_size  # one of the same name may have been here before
+        self._starts = 0
+        self.refused = 0
+        """How often its log says that a disk refuses writes."""
         self._up = self._ready = False
         self._incarnations = set[str]()
         self._start()
+
+    def refuses(self) -> int:
+        """How often its log says so by now."""
+        self._look()
+        return self.refused
 
     @property
     def up(self) -> bool:
@@ -98,6 +107,7 @@ class Worker:
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
+                self.refused += any(word in line for word in REFUSES)
                 try:
                     said = orjson.loads(line)
                     self._up |= said["event"] == "worker started"
@@ -115,7 +125,7 @@ class Worker:
 
     def _start(self) -> None:
         command = ["run", "fleet_job:app", "--app-dir", str(HERE)]
-        command += ["-b", self.proxy.bootstrap, "--state-dir", str(self.fleet.directory / f"disk-of-{self.name}")]
+        command += ["-b", self.proxy.bootstrap, "--state-dir", str(self.fleet.disk_of(self.name))]
         command += ["--processor-id", self.name, "--run-id", "r", "--no-wait", "--log-format", "json"]
         self._starts += 1
         prepare = {"stop.prepare": "5s" if self._starts % 2 else "0s"}  # every other time it works on after a SIGTERM
@@ -123,6 +133,13 @@ class Worker:
         with self.log.open("ab") as out:
             names = {**os.environ, **self.fleet.names}
             self.process = forked.popen(command, stdout=out, env=names, cwd=self.fleet.directory)
+
+    def close(self) -> None:
+        """End it, and its network."""
+        if self.runs:
+            self.process.kill()
+            self.process.wait(60)
+        self.proxy.__exit__()
 
     def tail(self, lines: int = 12) -> str:
         """The end of its log."""

@@ -64,3 +64,26 @@ def test_time_goes_on_only_if_it_does_in_each_output_of_each_task():
     progress.window(0, 2000, 9000)  # of another key, and no news
     assert (progress.open(4000, "windows"), progress.open(4000, "pairs")) == ({}, {})
     assert progress.slowest == {"windows": 300, "pairs": 5000}
+
+
+COUNTS = [("a", 1, 5), ("b", 1, 8), ("a", 3, 18)]
+
+
+@pytest.mark.parametrize(
+    ("found", "lost", "doubled"),
+    [
+        (COUNTS, 0, 0),
+        (COUNTS[:2], 1, 0),
+        ([*COUNTS, COUNTS[2]], 0, 1),
+        ([*COUNTS[:2], ("a", 4, 23)], 0, 1),
+        ([*COUNTS, ("a", 2, 11)], 1, 1),
+        ([COUNTS[0], COUNTS[2]], 1, 0),
+        ([*COUNTS, ("c", 1, 1)], 0, 1),
+    ],
+    ids=["right", "not to the end", "twice", "one too many", "back", "a key is missing", "never in the input"],
+)
+def test_each_record_is_counted_once(found, lost, doubled):
+    """The last count of a key is that of its records, and no count comes twice or goes back."""
+    account = Account()
+    assert account.counts(ORDERS, found, "output") == 2
+    assert (len(account.lost), len(account.doubled)) == (lost, doubled)
