@@ -62,6 +62,11 @@ def server_properties(node: int, ports: list[Ports], directory: Path, secrets: P
         "message.max.bytes": MAX_MESSAGE_BYTES,
         "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
         "group.initial.rebalance.delay.ms": 0,
+        # Groups of the newer protocols may ask for sessions as short as those of classic groups (by default not below 45 s).
+        "group.consumer.min.session.timeout.ms": 6000,
+        "group.consumer.min.heartbeat.interval.ms": 1000,
+        "group.streams.min.session.timeout.ms": 6000,
+        "group.streams.min.heartbeat.interval.ms": 1000,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
         # After kill -9 a broker waits until its old registration has expired: nine seconds by default.
         "broker.session.timeout.ms": 2000 if copies == 1 else 3000,

@@ -1,4 +1,4 @@
-"""Works A, B and C on plain Faust (its own consumer, its defaults but for the commits, memory store; updates of B sent one by one)."""
+"""Works A, B, C, K and M on plain Faust (its own consumer, its defaults but for the commits, memory store; updates are sent one by one)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Any
 import faust
 
 WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
+PARTITIONS = int(os.environ.get("BENCH_PARTITIONS", "4"))
+WORKER = os.environ.get("BENCH_WORKER", "")
+session: dict[str, float] = {}
+if "BENCH_SESSION_S" in os.environ:
+    session = {"broker_session_timeout": float(os.environ["BENCH_SESSION_S"]), "broker_heartbeat_interval": 1.0}
 app = faust.App(
     os.environ["BENCH_JOB"],
     broker=f"kafka://{os.environ['BENCH_BOOTSTRAP']}",
-    topic_partitions=4,
+    topic_partitions=PARTITIONS,
     topic_disable_leader=True,
     topic_replication_factor=1,
     web_enabled=False,
     broker_commit_interval=int(os.environ["BENCH_COMMIT_MS"]) / 1000,
     consumer_auto_offset_reset="earliest",
     datadir=os.environ["BENCH_STATE"],
+    **session,
 )
 used = ("user", "amount", "p", "i") if os.environ["BENCH_SHAPE"] == "nested" else ()
 source = app.topic(SOURCE, value_serializer="json")
@@ -48,6 +54,26 @@ elif WORK == "B":
             n, sums = table[user]
             table[user] = [n + 1, sums + value["amount"]]
             await target.send(key=user, value={"n": n + 1, "total": sums + value["amount"]})
+
+elif WORK == "M":
+
+    @app.agent(source)
+    async def signed(stream: Any) -> None:
+        """Work M."""
+        async for value in stream:
+            made = {"p": value["p"], "n": value["i"], "w": WORKER}
+            await target.send(key=value["user"], value=made, partition=value["p"])
+
+elif WORK == "K":
+    seen_by_user = app.Table("counts", default=int, partitions=PARTITIONS)
+
+    @app.agent(source)
+    async def kept(stream: Any) -> None:
+        """Work K."""
+        async for value in stream:
+            user = value["user"]
+            seen_by_user[user] = n = seen_by_user[user] + 1
+            await target.send(key=user, value={"p": value["p"], "n": n, "w": WORKER}, partition=value["p"])
 
 else:
 

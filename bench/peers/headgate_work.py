@@ -1,4 +1,4 @@
-"""Works A, B, C, W, J and U on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`.
+"""Works A, B, C, J, K, M, U and W on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`.
 
 Each in three forms: rows (functions of dicts), typed rows (functions of structs), columns (expressions).
 """
@@ -19,6 +19,7 @@ WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.
 FORM = os.environ["BENCH_FORM"]
 NESTED = os.environ["BENCH_SHAPE"] == "nested"
 AVRO = os.environ["BENCH_SHAPE"] == "avro"
+WORKER = os.environ.get("BENCH_WORKER", "")
 USED = ("user", "amount", "p", "i")
 """The fields of a nested record that are used, and that A writes."""
 seen = total = 0
@@ -85,8 +86,14 @@ def rows() -> None:
         return joined({}, {}, lambda o, p: {"id": o["id"], "amount": o["amount"], "paid": p["paid"]}, {})
     from record_types import Counts, Total
 
-    events = app.input(SOURCE, serde=reading(), timestamp="ts" if WORK == "W" else None)
+    events = app.input(
+        SOURCE, serde=reading(), key="user" if WORK == "K" else None, timestamp="ts" if WORK == "W" else None
+    )
     match WORK:
+        case "M":
+            events.map(lambda o: {"p": o["p"], "n": o["i"], "w": WORKER}).to(TARGET)
+        case "K":
+            events.agg(n=hg.count(), p=hg.max("p")).map(lambda v: {**v, "w": WORKER}).to(TARGET)
         case "A" if NESTED:
             picked = events.filter(lambda o: o["amount"] >= 10)
             picked.map(lambda o: {**{name: o[name] for name in USED}, "total": o["amount"] * 2}).to(TARGET)

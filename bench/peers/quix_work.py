@@ -1,4 +1,4 @@
-"""Works A, B and C on Quix Streams with its defaults (at least once, librdkafka), but for the commits (it ships with one every 5 s)."""
+"""Works A, B, C, K and M on Quix Streams: its defaults (at least once, librdkafka) but for the commits, which it makes every 5 s."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.
 USED = ("user", "amount", "p", "i") if os.environ["BENCH_SHAPE"] == "nested" else ()
 """The fields of a nested record that A writes."""
 GUARANTEE: Any = os.environ.get("BENCH_GUARANTEE", "at-least-once")
+WORKER = os.environ.get("BENCH_WORKER", "")
 seen = total = 0
 
 
@@ -31,6 +32,18 @@ def count(value: dict[str, Any], state: Any) -> dict[str, Any]:
     return {"n": now[0], "total": now[1]}
 
 
+def sign(value: dict[str, Any]) -> dict[str, Any]:
+    """Work M's step."""
+    return {"p": value["p"], "n": value["i"], "w": WORKER}
+
+
+def keep(value: dict[str, Any], state: Any) -> dict[str, Any]:
+    """Work K's step."""
+    n = state.get("n", 0) + 1
+    state.set("n", n)
+    return {"p": value["p"], "n": n, "w": WORKER}
+
+
 def add_up(value: dict[str, Any]) -> None:
     """Work C's step."""
     global seen, total
@@ -42,6 +55,10 @@ def add_up(value: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run until killed."""
+    session: dict[str, Any] = {}
+    if "BENCH_SESSION_S" in os.environ:
+        ms = int(float(os.environ["BENCH_SESSION_S"]) * 1000)
+        session = {"consumer_extra_config": {"session.timeout.ms": ms, "heartbeat.interval.ms": 1000}}
     app = Application(
         broker_address=os.environ["BENCH_BOOTSTRAP"],
         consumer_group=os.environ["BENCH_JOB"],
@@ -50,6 +67,7 @@ def main() -> None:
         commit_interval=int(os.environ["BENCH_COMMIT_MS"]) / 1000,
         state_dir=os.environ["BENCH_STATE"],
         loglevel="WARNING",
+        **session,
     )
     frame = app.dataframe(app.topic(SOURCE, value_deserializer="json"))
     match WORK:
@@ -59,6 +77,10 @@ def main() -> None:
         case "B":
             frame = frame.group_by("user").apply(count, stateful=True)
             frame.to_topic(app.topic(TARGET, value_serializer="json"))
+        case "M":
+            frame.apply(sign).to_topic(app.topic(TARGET, value_serializer="json"))
+        case "K":
+            frame.apply(keep, stateful=True).to_topic(app.topic(TARGET, value_serializer="json"))
         case _:
             frame.update(add_up)
     app.run()

@@ -11,6 +11,7 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.Serializer;
 import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -26,11 +27,13 @@ import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 
-/** The works on Kafka Streams, one thread: java Work A|B|C|W|J bootstrap input output application-id state-dir [name=value ...]. */
+/** The works on Kafka Streams, one thread: java Work A|B|C|J|K|M|W bootstrap input output application-id state-dir [name=value ...]. */
 public class Work {
     static final ObjectMapper JSON = new ObjectMapper();
     static final boolean NESTED = "nested".equals(System.getenv("BENCH_SHAPE"));
     static final boolean AVRO = "avro".equals(System.getenv("BENCH_SHAPE"));
+    static final boolean LEAVES = "1".equals(System.getenv("BENCH_LEAVES")); // the group, when it is told to end
+    static final String WORKER = System.getenv("BENCH_WORKER");
     static final String[] USED = {"user", "amount", "p", "i"};
     static long records = 0;
     static long total = 0;
@@ -81,7 +84,7 @@ public class Work {
             consumed = consumed.withTimestampExtractor((record, time) -> ((JsonNode) record.value()).get("ts").asLong());
         }
         if (AVRO) AvroWork.build(builder, words[0], words[2], words[3]);
-        KStream<byte[], JsonNode> input = AVRO || words[0].equals("J") ? null : builder.stream(words[2], consumed);
+        KStream<byte[], JsonNode> input = AVRO || "JKM".contains(words[0]) ? null : builder.stream(words[2], consumed);
         switch (AVRO ? "" : words[0]) {
             case "":
                 break;
@@ -118,6 +121,24 @@ public class Work {
                     .mapValues(sum -> (JsonNode) JSON.createObjectNode().put("n", sum[0]).put("total", sum[1]))
                     .to(words[3], Produced.with(Serdes.String(), json()));
                 break;
+            case "M":
+                builder.stream(words[2], Consumed.with(Serdes.ByteArray(), json()))
+                    .mapValues(value -> signed(value.get("p").asInt(), value.get("i").asLong()))
+                    .to(words[3], Produced.with(Serdes.ByteArray(), json()));
+                break;
+            case "K":
+                builder.stream(words[2], Consumed.with(Serdes.String(), json()))
+                    .groupByKey(Grouped.with(Serdes.String(), json()))
+                    .aggregate(
+                        () -> new long[2],
+                        (key, value, sum) -> new long[] {sum[0] + 1, value.get("p").asLong()},
+                        Materialized.<String, long[], KeyValueStore<Bytes, byte[]>>as("counts")
+                            .withKeySerde(Serdes.String())
+                            .withValueSerde(pair()))
+                    .toStream()
+                    .mapValues(sum -> signed(sum[1], sum[0]))
+                    .to(words[3], Produced.with(Serdes.String(), json()));
+                break;
             case "W":
                 Duration grace = Duration.ofMillis(Long.parseLong(System.getenv("BENCH_GRACE_MS")));
                 input.groupBy((key, value) -> value.get("user").asText(), Grouped.with("by-user", Serdes.String(), json()))
@@ -149,7 +170,9 @@ public class Work {
             return null;
         });
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            streams.close(java.time.Duration.ofSeconds(10));
+            CloseOptions how = CloseOptions.timeout(Duration.ofSeconds(10));
+            if (LEAVES) how = how.withGroupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP);
+            streams.close(how);
             ended.countDown();
         }));
         streams.start();
@@ -162,6 +185,11 @@ public class Work {
         ObjectNode made = JSON.createObjectNode();
         for (String name : USED) made.set(name, value.get(name));
         return made;
+    }
+
+    /** What M and K write: who has written it, of which partition. */
+    static JsonNode signed(long partition, long number) {
+        return JSON.createObjectNode().put("p", partition).put("n", number).put("w", WORKER);
     }
 
     static void mark() {

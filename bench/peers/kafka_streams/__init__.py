@@ -13,7 +13,7 @@ from headgate.agents.broker.java import find_java
 from headgate.agents.broker.places import cache_dir
 from headgate.core.errors import HeadgateError
 
-VERSION = "4.3.0"
+VERSION = "4.4.0"
 OWN = (
     Jar("org.apache.kafka", "kafka-streams", VERSION, 0, ""),
     Jar("org.apache.kafka", "kafka-clients", VERSION, 0, ""),
@@ -76,3 +76,20 @@ def command(work: str, bootstrap: str, source: str, target: str, name: str, stat
     java = shutil.which("java") or find_java().path
     head = [java, "-Xmx1g", "-cp", _classpath(), "Work"]
     return [*head, work, bootstrap, source, target, name, str(state)]
+
+
+def that_tells(command: list[str]) -> list[str]:
+    """The same program with its group's news on standard error: the class path has log4j, too."""
+    jars = [
+        sorted(pyspark_jars().glob(f"{name}-[0-9]*.jar"))[-1]
+        for name in ("log4j-api", "log4j-core", "log4j-slf4j2-impl")
+    ]
+    at = command.index("-cp") + 1
+    classpath = ":".join([command[at], *map(str, jars)])
+    return [
+        command[0],
+        f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
+        *command[1:at],
+        classpath,
+        *command[at + 1 :],
+    ]
