@@ -76,7 +76,8 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
         client, heard = make(), Overheard()
         try:
             with quiet_metadata(), heard:  # quiet: otherwise asking for a topic would create it
-                await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
+                async with asyncio.timeout(max(1.0, give_up - loop.time())):  # see `retried`
+                    await client.start()
             brokers.answered()
             return client
         except (*AWAY, asyncio.CancelledError) as error:
@@ -150,13 +151,18 @@ async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -
 
 
 async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: float = 60.0) -> Any:
-    """Repeat a request until a broker answers. An error in the answer is raised at once."""
+    """Repeat a request until a broker answers. An error in the answer is raised at once.
+
+    It is not bounded by `wait_for`: that of Python 3.11 loses a cancellation that comes at the same time as the answer, and whoever was
+    cancelled goes on.
+    """
     loop = asyncio.get_running_loop()
     give_up = loop.time() + deadline_s
     pause = FIRST_PAUSE_S
     while True:
         try:
-            answer = await asyncio.wait_for(ask(), max(1.0, give_up - loop.time()))
+            async with asyncio.timeout(max(1.0, give_up - loop.time())):
+                answer = await ask()
             brokers.answered()
             return answer
         except (*AWAY, asyncio.CancelledError) as error:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,36 @@ def test_clients_are_closed_in_one_way_only() -> None:
         for name in set(made.findall(text)):
             wrong += [f"{path.name}: {name}" for _ in re.finditer(rf"await (self\.)?{name}\.(stop|close)\(\)", text)]
     assert wrong == []
+
+
+@pytest.mark.asyncio
+async def test_a_cancellation_is_not_lost_to_an_answer_that_comes_at_the_same_time() -> None:
+    """However many turns of the loop lie between the two: a call that has not ended when it is cancelled is cancelled."""
+    caught = 0
+    for turns in range(4):
+        for begin in (lambda ask: retried(ask, "ends"), lambda ask: started(lambda: Slow(ask), "ends")):
+            answer = asyncio.get_running_loop().create_future()
+
+            async def ask(answer: asyncio.Future[int] = answer) -> int:
+                return await answer
+
+            asked = asyncio.get_running_loop().create_task(begin(ask))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            answer.set_result(7)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if asked.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await asked
+                caught += 1
+    assert caught
+
+
+class Slow:
+    """A client whose start takes as long as a question."""
+
+    def __init__(self, ask: Callable[[], Awaitable[int]]) -> None:
+        self.start = ask
+
+    async def stop(self) -> None: ...
