@@ -154,7 +154,7 @@ class Feed:
             found = [one for one in reader.consume(2000, timeout=0.01) if one.error() is None]
             now, fresh = time.time(), set[tuple[int, str]]()
             for one in found:
-                value = loads(one.value())
+                value = loads(one.value() or b"")
                 self.strayed += value["p"] != one.partition()
                 fresh.add((value["p"], value["w"]))
             for p, worker in fresh:
