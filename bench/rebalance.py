@@ -288,7 +288,11 @@ class Fleet:
                 told = self.until(lambda: old.popen.poll() is not None, PATIENCE_S)
                 old.stop()
                 if event == "back":
-                    self.started(int(gone.removeprefix("worker-")))
+                    again, left = self.started(int(gone.removeprefix("worker-"))), time.time()
+                    told = self.until(
+                        lambda: any(of[-1].worker == again and of[-1].at > left for of in self.feed.came.values()),
+                        JOIN_S,
+                    )
             case _:
                 gone = leader if event == "leader" else self.busiest(leader)
                 self.end(gone, signal.SIGKILL).stop()
