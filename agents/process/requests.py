@@ -320,11 +320,19 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
         if request.verb == r.DRAIN and held and says not in RESTING:
             lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, not drained")
         elif request.verb == r.STOP and held and request.arguments.get("worker", grant.processor) == grant.processor:
-            lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, not released")
+            by = _prepared_by(state, grant.task)
+            waits = f"until {by} has prepared it" if by else "not released"
+            lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, {waits}")
     if not lines:
         run = state.run
         lines = [f"run {run.run_id} is {run.state}" if run is not None else "there is no run"]
     return lines
+
+
+def _prepared_by(state: JobState, task: str) -> str:
+    """Where a task is prepared while its worker works on; empty if it is not."""
+    ahead = None if state.model is None else state.model.preparing.get(task)
+    return ahead.processor if ahead is not None and ahead.under_way else ""
 
 
 def pending(state: JobState, verb: str = "") -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """Lets the supervisor of `headgate run --workers` follow the number of workers that its job is to have, up and down.
 
 The number stands in the coordinator stream (`headgate scale`); `core.coordination.fleet` decides what follows from it. A worker that is to
-go is stopped for good through the leader, so its tasks move at once, planned, and the others keep theirs. A worker that the leader does not
-know, or that no leader answers for, gets SIGTERM.
+go is stopped for good through the leader, so its tasks move at once, planned, and the others keep theirs; with `stop.prepare` it works on
+until they are prepared there. A worker that the leader does not know, or that no leader answers for, gets SIGTERM. If the number rises
+again meanwhile, the worker of that name starts anew once the one that goes has gone.
 
 Promises: it reads, and writes only these requests. Without a broker or a job the supervisor starts what its flag says, and follows later.
 Why it does not follow is said once.
@@ -135,8 +136,8 @@ class NumberFollower:
     async def _stop(self, supervisor: Numbered, number: int, processor: str) -> None:
         request = Request(r.STOP, arguments={"worker": processor, "for_good": True})
         try:
-            await ask(self._configuration.client, self._topics, request, wait=False)
-            self._say(f"{processor} is stopped for good")
+            answer = await ask(self._configuration.client, self._topics, request, wait=False)
+            self._say(f"{processor} is stopped for good{answer.why and f': {answer.why}'}")
         except (HeadgateError, KafkaError) as error:
             self._say(f"{processor} is told to leave by SIGTERM: {error}")
             supervisor.dismiss(number)

@@ -42,6 +42,7 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
         debounce_s=seconds(settings, "placement.debounce"),
         release_s=seconds(settings, "release.timeout"),
         prepare_s=seconds(settings, "placement.prepare"),
+        work_on_s=seconds(settings, "stop.prepare"),
         standby=parse(STANDBY, settings.get(STANDBY, find(STANDBY).default)),
         **grace(parse(REJOIN, settings.get(REJOIN, find(REJOIN).default))),
         fence_deadline_s=seconds(settings, "fence.timeout"),

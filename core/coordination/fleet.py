@@ -104,7 +104,10 @@ def unsettled(state: JobState, number: int) -> str:
     """What is still to come until so many workers are there, and each task runs where it is to run; empty once all that is so."""
     there = present(state)
     if there != number:
-        return f"{there} of {number} workers are there"
+        going = sorted(one.processor for one in state.members() if one.dismissed)
+        return f"{there} of {number} workers are there" + (
+            f"; others prepare the tasks of {some(going)}" if going else ""
+        )
     model = state.model
     if model is None or len(model.processors) != number:
         return "the tasks are not placed on them yet"

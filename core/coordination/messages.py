@@ -236,6 +236,13 @@ class SetMember:
     location: str
     dismissed: str = ""
     """Why it must leave (`stop --worker`); empty otherwise. With `for good`, no one waits for its return."""
+    prepare_ms: int = 0
+    """If it must leave: how long it works on while others prepare its tasks. Versions that do not know this leave at once."""
+
+    @property
+    def out(self) -> bool:
+        """Whether it must leave at once, and may be granted nothing."""
+        return bool(self.dismissed) and not self.prepare_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def _locality(state: JobState) -> Values:
             "incarnation": worker.incarnation,
             "process": worker.process,
             "state": RETIRING if worker.retires else worker.state,
-            "counts": member is not None and member.incarnation == worker.incarnation and not member.dismissed,
+            "counts": member is not None and member.incarnation == worker.incarnation and not member.out,
             "location": worker.location,
             "url": worker.url,
             "pid": worker.pid,

@@ -249,10 +249,11 @@ class JobState:
         return cast("c.SetMember | None", self.messages["set-member"].get((processor,)))
 
     def members(self) -> Iterator[c.SetMember]:
-        """The members that may be granted tasks: named, not fenced, not dismissed, and neither leaving nor gone."""
+        """The members that may be granted tasks: named, not fenced, neither leaving nor gone, and not dismissed, unless they work on until
+        others have prepared their tasks."""
         for member in cast("Iterable[c.SetMember]", self.messages["set-member"].values()):
             worker = self.recorded(member.processor).get(member.incarnation)
-            if worker is None or worker.state != c.ProcessorState.JOINED or member.dismissed:
+            if worker is None or worker.state != c.ProcessorState.JOINED or member.out:
                 continue
             if not self.fenced(member.processor, member.incarnation):
                 yield member

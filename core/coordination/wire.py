@@ -218,7 +218,7 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
         "bounded": _flag, "since_ms": _count, "follows": _flag, "prepared": _map(_count), "widens": _flag,
         "retires": _flag,
     },
-    SetMember: {"processor": _text, "incarnation": _incarnation, "location": _text, "dismissed": _text},
+    SetMember: {"processor": _text, "incarnation": _incarnation, "location": _text, "dismissed": _text, "prepare_ms": _count},
     SetLeader: {"term": _count, "processor": _text, "process": _text, "job": _text},
     SetGrant: {
         "task": _text, "grant": _count, "processor": _text, "incarnation": _incarnation, "last_location": _text,
@@ -249,7 +249,7 @@ _LEFT_OUT = frozenset(
     {
         "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "reopens", "failed", "bounded", "still", "drain_by",
         "overrides", "since_ms", "died", "unproven", "follows", "prepared", "unparks",
-        "joined", "unjoined", "widens", "retires",
+        "joined", "unjoined", "widens", "retires", "prepare_ms",
     }
 )  # fmt: skip
 """Fields that are not written while they are empty, so a message that does not need them is encoded without them."""

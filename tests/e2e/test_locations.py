@@ -181,6 +181,26 @@ async def test_a_worker_that_is_told_to_leave_works_on_until_its_task_is_prepare
     assert await again.ended() == 0
 
 
+async def test_a_worker_that_is_stopped_by_command_works_on_until_its_task_is_prepared_elsewhere(job, topic):
+    """With `stop.prepare`, `headgate stop --worker` is what a SIGTERM is. The command says what it waits for, and ends when the worker has
+    gone. Its task has replayed no more than the difference, although its own disk is not there any more."""
+    fleet = Fleet(job, topic, COUNTS)
+    settings = ("--set", "stop.prepare=10m", "--set", "placement.rejoin-grace=10m")
+    one, two = await one_each(
+        fleet, *RACKS, *settings, *disk(job, 1), first={"RACK": "a"}, second={"RACK": "b"}, other=disk(job, 2)
+    )
+    (moved,) = await running(two)
+    said, code = await command(job, "stop", job.name, "--worker", "w2", "--for-good", "--wait", "--timeout", "200s")
+    assert (code, await two.ended()) == (0, 0)
+    assert f"stop of {job.name}: done" in said
+    assert (await until_running(one, 2))[moved] <= TWO_COMMITS
+    assert '"why": "prepared"' in one.text() + two.text()
+    assert "leaving: for good; others prepare its tasks" in two.text()
+    await fleet.right()
+    said, code = await command(job, "stop", job.name, "--worker", "w1", "--wait", "--timeout", "200s")
+    assert await one.ended() == 0  # no other one is left to wait for, and none to answer
+
+
 async def test_a_standby_takes_over_the_tasks_of_a_worker_that_is_killed_with_its_disk(job, topic):
     """It has followed the log on a disk of its own. What it replays are the last commits, of the ten rounds that the log holds."""
     fleet = Fleet(job, topic, COUNTS)

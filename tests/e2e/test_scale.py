@@ -171,6 +171,46 @@ def test_workers_come_and_go_by_a_setting_and_every_record_counts_once(hg: Headg
     assert set(counted) == set(Counter(f"u{n}" for n in range(USERS)))
 
 
+def test_workers_that_go_work_on_until_the_others_have_prepared_their_tasks(hg: Headgate, tmp_path: Path) -> None:
+    """3 → 1 → 2 with `stop.prepare`, under load: the supervisor says that they work on, and no task replays more than the difference. A
+    name that is wanted again while its worker goes comes back. Each worker says that it is at a location of its own."""
+    (tmp_path / "where.py").write_text("import os\ndef own(_):\n    return f'at-{os.getpid()}'\n")
+    apart = ("--set", "location.provider=where:own", "--set", "stop.prepare=10m", "--set", "placement.rejoin-grace=10m")
+    hg.start("--workers", "3", *apart)
+    spread(hg, "w1-0", "w1-1", "w1-2")
+    load = Load(hg.bootstrap, f"{hg.job}-orders")
+    load.start()
+    try:
+        rows(hg, "out", 5_000)
+        before = hg.log.read_text()
+        hg.run("scale", hg.job, "1")
+        hg.until_said("w1-2 is stopped for good: it works on for 600 s at most, while others prepare its tasks")
+        spread(hg, "w1-0")
+        handed = [event for event in events(hg, before) if event["event"] == "task is handed over"]
+        assert {event["why"] for event in handed if event["to"] == "w1-0"} == {"prepared"}
+        restored = [event for event in events(hg, before) if event["event"] == "state is restored"]
+        assert restored
+        assert all(event["prepared"] and event["records"] < 4 * USERS for event in restored)
+        hg.run("scale", hg.job, "2", "--settled", "--timeout", "120s")
+        hg.run("scale", hg.job, "1")
+        hg.run("scale", hg.job, "2")  # whether or not it has gone by now
+        spread(hg, "w1-0", "w1-1")
+    finally:
+        load.over.set()
+        load.join(60)
+    rows(hg, "out", load.written)
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
+    assert hg.ended() == 0
+    counted = {row["key"]: row["value"]["n"] for row in hg.json("tables", "tables", hg.job, "counts")["rows"]}
+    assert sum(counted.values()) == load.written
+
+
+def events(hg: Headgate, before: str) -> list[dict[str, Any]]:
+    """What the workers have logged since."""
+    lines = hg.log.read_text().removeprefix(before).splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+
 def test_a_number_that_nobody_would_follow_is_refused_and_a_supervisor_says_why(hg: Headgate) -> None:
     """A worker that was started beside the supervisor: nobody starts or stops any; when it is gone, the supervisor follows."""
     hg.start("--workers", "1")

@@ -166,6 +166,7 @@ class Job:
             debounce_s=0.5,
             grace_s=3.0,
             release_s=30.0,
+            work_on_s=world.works_on_s,
             answer_kept_ms=3_600_000,
             gone_kept_ms=4000,
         )
@@ -251,6 +252,8 @@ class World:
         self.seed = seed
         self.follows = seed % 2 == 1
         """Whether its workers prepare tasks before they move; the others are of a version that cannot."""
+        self.works_on_s = 8.0 * (seed % 8 in (1, 3))
+        """For how long a worker that is dismissed works on, while others prepare its tasks."""
         self.standby = int(seed % 4 == 1)
         """How many other workers follow the log of each task all the time."""
         self.schedule = Schedule(seed)

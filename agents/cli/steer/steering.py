@@ -155,9 +155,14 @@ def outcome_document(to: Target, request: Request, found: Outcome, parked: int |
 @click.argument("job")
 @run_option
 @click.option(
-    "--worker", default="", metavar="PROCESSOR", help="Stop only this worker; its tasks wait for its return, then move."
+    "--worker",
+    default="",
+    metavar="PROCESSOR",
+    help="Stop only this worker; its tasks wait for its return, then move. With `stop.prepare` others prepare them first.",
 )
-@click.option("--for-good", is_flag=True, help="With --worker: the worker will not come back; its tasks move at once.")
+@click.option(
+    "--for-good", is_flag=True, help="With --worker: the worker will not come back; its tasks do not wait for it."
+)
 @asks()
 def stop(ask: Asker, run_id: str, worker: str, for_good: bool) -> None:
     """Commit and stop the workers. The run stays open, and `start` resumes it."""

@@ -65,7 +65,7 @@ def _must_go(draft: Draft, held: SetGrant, owner: SetProcessor | None, wanted: s
         return (owner.processor, owner.incarnation) != (held.processor, held.incarnation)
     worker = draft.state.recorded(held.processor).get(held.incarnation)
     member = draft.state.member(held.processor)
-    going = worker is None or worker.state != ProcessorState.JOINED or (member is not None and bool(member.dismissed))
+    going = worker is None or worker.state != ProcessorState.JOINED or (member is not None and member.out)
     return going or wanted is None or wanted != held.processor
 
 

@@ -13,7 +13,8 @@ Promises:
 - A task is never without an owner because of one. If A dies, leaves or releases, B gets the task at once, however far it is.
 - B has `placement.prepare` to come near the end of the log; then the task moves as it is. Each leader counts that anew.
 - While B is away, but awaited, the preparation stands and the task stays with A. The placement without B ends it.
-- If A is about to leave (`SetProcessor.retires`), it is placed as if it were gone, and works on meanwhile like any other A.
+- If A is about to leave (`SetProcessor.retires`), by a signal or because it was dismissed with time to work on (`SetMember.prepare_ms`), it
+  is placed as if it were gone, and works on meanwhile like any other A.
 - Nothing is prepared where it would not help: in a job without state, for a task that does not run, by a version that cannot, or at the
   location where the task runs, whose disk has its store.
 - A run that does not run prepares nothing. In a drain, and at an end, the tasks stay where they are. A stop puts the moves off: they stay

@@ -90,6 +90,8 @@ class Timing:
     """Whether a worker is not waited for where the others can go on with what lies on their disks."""
     prepare_s: float = 300.0
     """How long a task with state stays with its owner while the next one prepares; 0: it moves at once."""
+    work_on_s: float = 0.0
+    """How long a worker that is dismissed works on while others prepare its tasks; 0: it leaves at once."""
     standby: int = 0
     """How many other workers follow the log of each task with state: 0 or 1."""
     fence_retry_s: float = 1.0
@@ -109,6 +111,7 @@ _DYNAMIC = {
     "fence.timeout": "fence_deadline_s",
     "placement.debounce": "debounce_s",
     "placement.prepare": "prepare_s",
+    "stop.prepare": "work_on_s",
 }
 
 

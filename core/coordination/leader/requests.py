@@ -184,8 +184,10 @@ def _stop_worker(draft: Draft, request: SetRequest, processor: str) -> Answer | 
     if answer is not None and "incarnation" in answer.progress:
         incarnation = str(answer.progress["incarnation"])
         worker = draft.state.recorded(processor).get(incarnation)
-        gone = worker is None or worker.state == ProcessorState.LEFT or draft.state.fenced(processor, incarnation)
-        return Answer(AnswerState.DONE, "") if gone else None
+        if worker is None or worker.state == ProcessorState.LEFT or draft.state.fenced(processor, incarnation):
+            return Answer(AnswerState.DONE, "")
+        _works_on(draft, processor, incarnation)
+        return None
     member, worker = draft.state.member(processor), draft.state.newest(processor)
     if worker is None or worker.state == ProcessorState.LEFT:
         if member is not None and request.arguments.get("for_good") and not member.dismissed:
@@ -194,8 +196,22 @@ def _stop_worker(draft: Draft, request: SetRequest, processor: str) -> Answer | 
         return Answer(AnswerState.REFUSED, f"there is no worker '{processor}'")
     if member is None or member.incarnation != worker.incarnation:  # it waits for a run
         member = SetMember(processor, worker.incarnation, worker.location)
-    draft.put(replace(member, dismissed=FOR_GOOD if request.arguments.get("for_good") else "stopped"))
-    return Answer(AnswerState.RUNNING, "", {"processor": processor, "incarnation": member.incarnation})
+    prepare_ms = member.prepare_ms if member.dismissed else int(draft.timing.work_on_s * 1000)
+    dismissed = FOR_GOOD if request.arguments.get("for_good") else "stopped"
+    draft.put(replace(member, dismissed=dismissed, prepare_ms=prepare_ms))
+    why = f"it works on for {prepare_ms / 1000:g} s at most, while others prepare its tasks" if prepare_ms else ""
+    return Answer(AnswerState.RUNNING, why, {"processor": processor, "incarnation": member.incarnation})
+
+
+def _works_on(draft: Draft, processor: str, incarnation: str) -> None:
+    """Let a worker that was dismissed work on only while it has time for that. It leaves by itself before, unless it hangs, or an operator
+    has shortened the time since; and each leader counts that anew.
+    """
+    member = draft.state.member(processor)
+    if member is None or member.incarnation != incarnation or not member.prepare_ms:
+        return
+    if draft.waits.over(("works on", processor, incarnation), min(member.prepare_ms / 1000, draft.timing.work_on_s)):
+        draft.put(replace(member, prepare_ms=0))
 
 
 def _start(draft: Draft, request: SetRequest) -> Answer | None:

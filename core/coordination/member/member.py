@@ -13,8 +13,9 @@ Its states:
     leaving       releases everything, writes `left`, and exits
     exited        the end
 
-Asked to leave, a worker that is joined may retire first: it says so, and works on while the leader has its tasks prepared elsewhere. It
-leaves when it has none left, when the time for that is over, when the run does not run any more, or when no other worker could take them.
+Asked to leave, by a signal or because it was dismissed, a worker that is joined may retire first: it says so, and works on while the leader
+has its tasks prepared elsewhere. It leaves when it has none left, when the time for that is over, when the run does not run any more, or
+when no other worker could take them.
 
 After every event it compares what the folded state wants with what it has ordered its tasks and what it has written to the stream, and acts
 on the difference. It acts on the run, the grants and the model, never on a request. Ownership belongs to an incarnation: after a fatal
@@ -479,7 +480,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         over = self._superseded(now)
         if over is not None:
             return over
-        self._follow_run()
+        self._follow_run(now)
         self._retire(now)
         if self.state == MemberState.JOINED and self.job.live and self._for_producers() != self._made_with:
             return self._incarnation_over(now, "the run that began has other settings for producers", due=True)
@@ -544,13 +545,15 @@ class Member(Machine[MemberEvent, MemberInstruction]):
                 return f"another process has become '{self.config.processor}': {worker.url or worker.incarnation}"
         return ""
 
-    def _follow_run(self) -> None:
+    def _follow_run(self, now: Now) -> None:
         """Leave when the run that it is part of closes, when it was dismissed, or when other code runs."""
         if self._going:
             return
         run, member = self.job.run, self.job.member(self.config.processor)
         counts = member is not None and member.incarnation == self.incarnation
-        if counts and member is not None and member.dismissed:
+        if counts and member is not None and member.dismissed and not member.out and self._retires is None:
+            self._retires = member.dismissed, now.mono + member.prepare_ms / 1000
+        if counts and member is not None and member.out:
             self._leave(member.dismissed, 0)
         elif self._in_run and (run is None or run.run_id != self._in_run or run.state in CLOSED):
             failed = "" if run is None or run.run_id != self._in_run else run.failed

@@ -14,7 +14,7 @@ from headgate.core.coordination import messages as c
 from headgate.core.coordination import requests as r
 from headgate.core.coordination.state import JobState
 from headgate.core.errors import DeadlinePassed, NotFound, SettingError
-from headgate.core.graph.model import JobModel
+from headgate.core.graph.model import JobModel, Preparation
 from headgate.core.names import JobName, StreamPartition, Topics
 
 JOB = JobName("sales")
@@ -91,6 +91,15 @@ def test_a_deadline_of_a_stop_lists_what_is_not_released() -> None:
     ]
     assert a.missing(state(*GRANTS), request("stop", arguments={"worker": "w1"})) == [
         "Partition 0 on w1: drained, not released"
+    ]
+
+
+def test_a_deadline_of_a_worker_that_works_on_names_who_prepares_its_tasks() -> None:
+    """And what else it holds."""
+    model = JobModel(wanted={"Partition 0": "w1"}, preparing={"Partition 0": Preparation("w2", 1)})
+    found = state(*GRANTS, c.SetTaskState("Partition 0", 1, "running"), c.SetJobModel(model))
+    assert a.missing(found, request("stop", arguments={"worker": "w1"})) == [
+        "Partition 0 on w1: running, until w2 has prepared it"
     ]
 
 

@@ -98,3 +98,7 @@ def test_a_job_is_settled_once_its_workers_are_there_and_its_tasks_run_where_the
     assert f.unsettled(job, 2) == ""
     apply(c.SetJobModel(JobModel(tasks=tasks, wanted=dict.fromkeys(tasks, "a-0"), processors=("a-0", "a-1"))))
     assert f.unsettled(job, 2) == "1 of 2 tasks do not run where they are to run: Partition 1"
+    apply(c.SetMember("a-1", "000001-a", "h", "for good", 60_000))
+    assert f.unsettled(job, 1) == "2 of 1 workers are there; others prepare the tasks of a-1"
+    apply(c.SetMember("a-1", "000001-a", "h", "for good"))
+    assert f.present(job) == 1

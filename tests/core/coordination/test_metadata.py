@@ -81,6 +81,12 @@ def test_a_worker_that_is_dismissed_does_not_count() -> None:
     assert stored(state, LOCALITY)["w1"]["counts"] is False
 
 
+def test_one_that_is_dismissed_and_works_on_counts_until_it_leaves() -> None:
+    worker = c.SetProcessor("w1", FIRST, "a", "here", c.ProcessorState.JOINED)
+    state = folded(worker, c.SetMember("w1", FIRST, "here", "stopped", 60_000))
+    assert stored(state, LOCALITY)["w1"]["counts"] is True
+
+
 def test_assignments_say_who_runs_a_task_who_should_and_where_its_store_lies() -> None:
     """Also of tasks that have run and are in no model any more."""
     found = stored(STATE, ASSIGNMENTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.member.protocol import Exit, Followed
 from headgate.core.coordination.metadata import LOCALITY, RETIRING, stored
 
@@ -124,3 +125,120 @@ def test_tasks_without_state_move_at_once():
     house.run(1)
     assert one.exit == LEFT
     assert len(two.tasks) == 4
+
+
+# ------------------------------------------------------------------------------------------------------------ by command
+
+DISMISSED = Exit(0, "for good")
+
+
+def test_one_that_is_stopped_by_command_works_on_like_one_that_got_a_signal():
+    """The request says for how long, and is done when the worker has gone."""
+    house, (one, two) = working(grace_s=1000.0, work_on_s=60.0)
+    before = set(one.tasks)
+    house.request("u1", "stop", worker="p1", for_good=True)
+    house.run(5)
+    assert house.answer("u1") == ("running", "it works on for 60 s at most, while others prepare its tasks")
+    assert (one.exit, set(one.tasks)) == (None, before)
+    assert before == set(two.follows) - set(two.tasks)
+    assert stored(house.state, LOCALITY)["p1"]["state"] == RETIRING
+    assert stored(house.state, LOCALITY)["p1"]["counts"]
+    near(house, two)
+    house.run(1)
+    assert one.exit == DISMISSED
+    assert len(two.tasks) == 4
+    assert house.answer("u1") == ("done", "")
+    house.run(5)
+    assert house.state.model.processors == ("p2",)
+
+
+def test_without_the_setting_it_leaves_at_once():
+    house, (one, _) = working(grace_s=1000.0)
+    house.request("u1", "stop", worker="p1", for_good=True)
+    assert one.exit == DISMISSED
+    assert house.answer("u1") == ("done", "")
+
+
+def test_it_works_on_no_longer_than_it_may():
+    house, (one, two) = working(grace_s=1000.0, work_on_s=20.0)
+    house.request("u1", "stop", worker="p1")
+    house.run(19)
+    assert (one.exit, len(one.tasks)) == (None, 2)
+    house.run(3)
+    assert one.exit == Exit(0, "stopped")
+    assert len(two.tasks) == 4
+    assert house.answer("u1") == ("done", "")
+
+
+def test_an_operator_who_shortens_the_time_is_obeyed():
+    house, (one, two) = working(work_on_s=1000.0)
+    house.request("u1", "stop", worker="p1", for_good=True)
+    house.run(5)
+    assert one.exit is None
+    house.request("u2", "set-config", setting="stop.prepare", value="0s")
+    house.run(2)
+    assert one.exit == DISMISSED
+    assert len(two.tasks) == 4
+
+
+def test_one_that_does_not_obey_is_dismissed_by_the_leader():
+    """It hangs, and its heartbeats go on. The leader takes it out when the time is over, and fences what it does not release."""
+    house, (two, one) = working(work_on_s=20.0, release_s=10.0)
+    one.frozen = True
+    house.request("u1", "stop", worker="p2", for_good=True)
+    for _ in range(35):
+        house.beat(alive(house, one))
+        house.run(1)
+    assert ("p2", one.init[0]) in house.fenced
+    assert len(two.tasks) == 4
+    assert house.answer("u1") == ("done", "")
+
+
+def alive(house: House, one: Worker) -> Heartbeat:
+    """A heartbeat of it."""
+    return Heartbeat(one.processor, one.process, one.member.incarnation, house.now.mono)
+
+
+def test_the_next_leader_goes_on_with_it():
+    house = House(6, work_on_s=1000.0, grace_s=2.0)
+    one, two, three = (house.worker(f"p{number}", follows=True) for number in (1, 2, 3))
+    house.run(5)
+    house.near = False
+    house.request("u1", "stop", worker="p3", for_good=True)
+    house.run(3)
+    assert house.leads() == ["p1"]
+    house.kill(one)
+    house.run(30)
+    assert (house.leads(), three.exit) == (["p2"], None)
+    assert set(three.tasks) <= set(two.follows)
+    near(house, two)
+    house.run(2)
+    assert three.exit == DISMISSED
+    assert len(two.tasks) == 6
+    assert house.answer("u1") == ("done", "")
+
+
+def test_a_second_request_neither_prolongs_nor_ends_the_wait():
+    house, (one, _) = working(work_on_s=20.0)
+    house.request("u1", "stop", worker="p1")
+    house.run(10)
+    house.request("u2", "stop", worker="p1", for_good=True)
+    house.run(9)
+    assert one.exit is None
+    house.run(3)
+    assert one.exit is not None
+    assert [house.answer(uuid)[0] for uuid in ("u1", "u2")] == ["done", "done"]
+
+
+def test_a_new_process_of_that_name_is_not_dismissed():
+    """What was said of the one that has gone is not true of it."""
+    house, (one, two) = working(work_on_s=60.0, grace_s=1000.0)
+    house.request("u1", "stop", worker="p1", for_good=True)
+    near(house, two)
+    house.run(2)
+    assert one.exit == DISMISSED
+    again = house.worker("p1", follows=True)
+    house.near = True
+    house.run(5)
+    assert (len(again.tasks), len(two.tasks)) == (2, 2)
+    assert again.exit is None

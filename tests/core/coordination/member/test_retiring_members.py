@@ -85,3 +85,79 @@ def test_what_it_has_lost_goes_on_elsewhere():
     house.run(15)
     assert one.exit == LEFT
     assert len(two.tasks) == 4
+
+
+# ------------------------------------------------------------------------------------------------------------ by command
+
+
+def dismissed(workers: int = 2, **timing: float) -> tuple[House, list[Worker]]:
+    """As `working`, and the first is told to go by command, with time to work on."""
+    house, found = working(workers, work_on_s=1000.0, **timing)
+    house.request("u1", "stop", worker="p1", for_good=True)
+    return house, found
+
+
+def test_one_that_is_dismissed_says_that_others_prepare_its_tasks():
+    house, (one, _) = dismissed()
+    assert (one.exit, one.stood[-1].why) == (None, "leaving: for good; others prepare its tasks")
+    house.run(5)
+    assert (one.exit, len(one.tasks)) == (None, 2)
+
+
+def test_one_that_is_dismissed_and_alone_leaves_at_once():
+    house, (one,) = dismissed(1)
+    assert one.exit == Exit(0, "for good")
+    house.worker("p2", follows=True)
+    house.run(10)
+    assert house.answer("u1")[0] == "done"
+
+
+def test_one_that_is_dismissed_leaves_when_the_others_have_gone():
+    house, (one, two) = dismissed()
+    assert one.exit is None
+    house.leave(two)
+    assert (one.exit, two.exit) == (Exit(0, "for good"), LEFT)
+
+
+def test_if_all_are_dismissed_no_one_waits():
+    house, (one, two) = dismissed()
+    house.request("u2", "stop", worker="p2", for_good=True)
+    assert (one.exit, two.exit) == (Exit(0, "for good"), Exit(0, "for good"))
+
+
+def test_a_signal_ends_the_wait_of_one_that_is_dismissed():
+    house, (one, _) = dismissed()
+    house.leave(one, 60.0)
+    assert one.exit == LEFT
+    house.run(1)
+    assert house.answer("u1") == ("done", "")
+
+
+@pytest.mark.parametrize("verb", ["drain", "stop"])
+def test_one_that_is_dismissed_holds_up_no_run_that_ends(verb: str):
+    house, (one, two) = dismissed()
+    house.request("u2", verb)
+    house.run(3)
+    assert one.exit is not None
+    house.run(30)
+    assert two.exit is not None
+    assert house.answer("u2")[0] == "done"
+
+
+def test_one_that_is_dismissed_while_the_run_drains_leaves_at_once():
+    house, (one, _) = working(work_on_s=1000.0)
+    house.drains = False
+    house.request("u1", "drain")
+    house.request("u2", "stop", worker="p1", for_good=True)
+    house.run(1)
+    assert one.exit == Exit(0, "for good")
+
+
+def test_the_next_incarnation_of_one_that_is_dismissed_leaves_at_once():
+    """It has lost its tasks: they go on elsewhere."""
+    house, (one, two) = dismissed(grace_s=1000.0)
+    house.producer_lost(one)
+    house.run(15)
+    assert one.exit == Exit(0, "for good")
+    assert len(two.tasks) == 4
+    assert house.answer("u1") == ("done", "")
