@@ -192,7 +192,8 @@ class Workers:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), 15)
+                async with asyncio.timeout(15):
+                    await self.process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -264,7 +265,9 @@ async def story(bootstrap: str, directory: Path) -> bool:
                 await reader.more()
         over("until the last orders are read")
         say(await command("drain", "sales", "--wait", "--timeout", f"{PATIENCE_S:.0f}s", "-b", bootstrap))
-        if code := await asyncio.wait_for(workers.process.wait(), 60):
+        async with asyncio.timeout(60):
+            code = await workers.process.wait()
+        if code:
             raise hg.HeadgateError(f"the workers exited with {code}: {workers.last_words()}")
         over("drain: the open minutes go through Spark, and the workers end")
         end = (await reader.consumer.end_offsets([TopicPartition("revenue", 0)]))[TopicPartition("revenue", 0)]

@@ -59,7 +59,8 @@ async def _put(client: ClientSettings, records: AsyncIterator[Plain], offsets: l
 
     async def acknowledged(topic: str, future: asyncio.Future[RecordMetadata]) -> None:
         try:
-            offsets.append((await asyncio.wait_for(future, SEND_S)).offset)
+            async with asyncio.timeout(SEND_S):
+                offsets.append((await future).offset)
         except (KafkaError, TimeoutError) as error:
             raise _refused(topic, error, len(offsets)) from error
 

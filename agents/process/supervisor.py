@@ -231,7 +231,8 @@ class Supervisor:
         pause, child.pause_s = child.pause_s, min(LONGEST_PAUSE_S, child.pause_s * 2)
         await self.report(child.processor, child.process)
         try:
-            await asyncio.wait_for(child.off.wait(), pause)
+            async with asyncio.timeout(pause):
+                await child.off.wait()
         except TimeoutError:
             return
         child.code = 0
@@ -292,7 +293,8 @@ class Reporter:
         try:
             options = self.configuration.client.producer(acks=1, request_timeout_ms=int(REPORT_S * 1000))
             producer = await started(partial(AIOKafkaProducer, **options), "heartbeats", deadline_s=REPORT_S)
-            await asyncio.wait_for(producer.send_and_wait(self.topic, value=encode_beat(beat), partition=0), REPORT_S)
+            async with asyncio.timeout(REPORT_S):
+                await producer.send_and_wait(self.topic, value=encode_beat(beat), partition=0)
         except Exception as error:  # noqa: BLE001 - only time is lost
             say(
                 f"could not announce that {processor} is dead ({type(error).__name__}); the session timeout will detect it"

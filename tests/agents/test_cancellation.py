@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import types
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from headgate.agents.cancellation import Unasked, answered, passes
+
+from ..core.reading import trees
 
 
 async def torn_down() -> None:
@@ -104,3 +107,16 @@ def test_a_coroutine_that_is_closed_is_told_from_a_function_that_raises_the_same
 
     asyncio.run(raises())
     assert told == [True, False]
+
+
+@pytest.mark.source
+def test_no_wait_loses_a_cancellation() -> None:
+    """Python 3.11's `asyncio.wait_for` returns the result if that comes together with a cancellation, and whoever was cancelled goes on.
+    `asyncio.timeout` does not."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees("core", "agents", "spark_bridge", "headgate", "examples")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.wait_for"
+    ]
+    assert not found, "asyncio.timeout bounds a wait"

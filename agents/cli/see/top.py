@@ -56,7 +56,8 @@ async def _top(to: Target, every: float, once: bool, output: str) -> None:
                 if once:
                     return
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(quits.wait(), max(0.0, due - time.monotonic()))
+                    async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                        await quits.wait()
 
 
 def _show(found: dict[str, Any], once: bool, output: str) -> None:

@@ -325,7 +325,8 @@ class UnderWay:
                 except NotYet as away:
                     reported_s = self._not_yet(away, reported_s)
                     with contextlib.suppress(TimeoutError):  # by the loop's time, as user code waits
-                        await asyncio.wait_for(off.wait(), pause_s)
+                        async with asyncio.timeout(pause_s):
+                            await off.wait()
                     self._unless_called_off(letter)
                     pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
         except CalledOff:
