@@ -202,6 +202,8 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("registry.ca", "text", "", NEXT_RUN, WORKER, "Authorities that the schema registry is known by, a PEM file; else the system's."),
     ("registry.certificate", "text", "", NEXT_RUN, WORKER, "This worker's certificate for the schema registry, a PEM file."),
     ("registry.key", "text", "", NEXT_RUN, WORKER, "Its key, a PEM file, unless it is in the same file."),
+    ("trace.sample", "share", "0", DYNAMIC, JOB, "The share of chunks of which OpenTelemetry gets a span, from 0 (none) to 1 (all)."),
+    ("trace.propagate", "flag", False, DYNAMIC, JOB, "Records of outputs name the span that has written them, in a header `traceparent`."),
     ("log.level", "text", "info", DYNAMIC, JOB, "Minimum level of log messages.", ("debug", "info", "warning", "error")),
     ("answers.keep", "duration", "1d", DYNAMIC, JOB, "How long the answer to a request is kept."),
 )  # fmt: skip
@@ -264,6 +266,8 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "spark.in-flight": ("spark",),
     "gather.max-bytes": ("spark",),
     **dict.fromkeys(("sink.max-rows", "sink.max-age", "files.max-rows", "files.max-age"), ("task",)),
+    "trace.sample": ("trace",),
+    "trace.propagate": ("trace",),
     "log.level": ("log",),
 })  # fmt: skip
 """Which parts of a worker apply a dynamic setting while they run; a change is acknowledged when each of them has applied it. The leader
@@ -465,6 +469,9 @@ def _parse(kind: str, value: Any) -> Any:
         )
     if isinstance(value, bool):
         return _wrong()
+    if kind == "share":
+        share = float(value)
+        return share if 0 <= share <= 1 else _wrong()
     number = int(value) if not isinstance(value, float) else _wrong()
     least = {"positive": 1, "count": 0}.get(kind)
     return number if least is None or number >= least else _wrong()

@@ -30,6 +30,7 @@ from .metric import COUNTER, GAUGE, Metric, MetricSample
 from .work_metrics import WORK_METRICS
 
 if TYPE_CHECKING:
+    from ..tracing.traces import TraceSpans
     from ..worker.leftovers import Leftovers
     from ..worker.worker import Worker
 
@@ -177,6 +178,16 @@ def _left(count: Callable[[Leftovers], int]) -> Callable[[Worker], Iterator[Metr
 def _lost_lines(worker: Worker) -> Iterator[MetricSample]:
     if worker.recorder is not None:
         yield (), float(worker.recorder.lost)
+
+
+def _spans(count: Callable[[TraceSpans], int]) -> Callable[[Worker], Iterator[MetricSample]]:
+    """Nothing of a worker that has traced nothing."""
+
+    def read(worker: Worker) -> Iterator[MetricSample]:
+        if worker.traces.spans is not None:
+            yield (), float(count(worker.traces.spans))
+
+    return read
 
 
 def _restoring(worker: Worker) -> Iterator[MetricSample]:
@@ -445,6 +456,20 @@ METRICS: tuple[Metric, ...] = (
         "Lines of the story of this worker that were not written: its disk was full or did not answer.",
         (),
         _lost_lines,
+    ),
+    Metric(
+        "headgate_trace_spans_sent_total",
+        COUNTER,
+        "TraceSpans that the receiver of traces has taken; see `trace.sample`.",
+        (),
+        _spans(lambda spans: spans.sent),
+    ),
+    Metric(
+        "headgate_trace_spans_dropped_total",
+        COUNTER,
+        "TraceSpans that were not sent: the receiver of traces was away, refused them, or did not keep up.",
+        (),
+        _spans(lambda spans: spans.dropped),
     ),
     Metric(
         "headgate_stores_removed_total",

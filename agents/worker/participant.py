@@ -19,7 +19,7 @@ from ...core.coordination import messages as c
 from ...core.coordination.leader.leader import Leader
 from ...core.coordination.member import protocol as mw
 from ...core.coordination.member.member import Member
-from ...core.errors import DeclarationError
+from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
 from ..coordinator.coordination import Coordination
@@ -32,6 +32,7 @@ from ..measured import Clocks
 from ..port.port import Offsets, Port
 from ..runtime.host.runtime import Runtime, RuntimeHost, TargetTopics
 from ..stories.follow import LEADER, MEMBER, NoStories, Stories
+from ..tracing.traces import Traces
 from .load.health import LONG_S, Health, letter_load
 from .load.lags import Lags, Owned, TaskLags, owned_by
 from .load.load import load_of
@@ -68,9 +69,10 @@ class Participant:
         memory: Any = None,
         clocks: Clocks | None = None,
         stories: Stories | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`refuse` is called if the declared job cannot run. `more`: further parts of the process that take settings (`settings_taken`).
-        `clocks`, `stories`: see `Runtime`.
+        `clocks`, `stories`, `traces`: see `Runtime`.
         """
         declared = options.declared
         self.refuse = refuse
@@ -110,6 +112,7 @@ class Participant:
             compression=options.compression,
             clocks=clocks,
             stories=stories,
+            traces=traces,
         )
         self._stories = stories or NoStories()
         self.actors = self.runtime.actors
@@ -118,14 +121,23 @@ class Participant:
         self.producers = self.runtime.producers
         self.unread = self.runtime.unreadable.passed
         tasks = self._tell_tasks
-        own = {"committer": self._pace, "task": tasks, "intake": tasks, "chooser": tasks, "spark": tasks}
+        own = {
+            "trace": self._trace,
+            "committer": self._pace,
+            "task": tasks,
+            "intake": tasks,
+            "chooser": tasks,
+            "spark": tasks,
+        }
         self._look_s = 0.0
+        self._started = False
         self.overrides = Overrides(options, settings, {**own, "worker": self._judge, **more})
         self.config_changed = self.overrides.take
 
     async def start(self) -> None:
         """Join the job."""
         self.overrides.tell()
+        self._started = True
         given = self._settings.given
         own, leading = member_config(self._options, given), leader_config(self._options, given)
         member, leader = Member(own), Leader(leading)
@@ -263,6 +275,16 @@ class Participant:
     def _tell_tasks(self) -> None:
         for actor in list(self.actors.values()):
             actor.take_settings()
+
+    def _trace(self) -> None:
+        """A worker that is to trace from its start, and cannot, does not start. One that works already works on."""
+        share, propagates = self._settings.value("trace.sample"), self._settings.value("trace.propagate")
+        try:
+            self.runtime.traces.take(share, propagates=propagates)
+        except EnvironmentFault as error:
+            if not self._started:
+                raise
+            log.error("nothing is traced", why=error.what, to_do=error.remedy)
 
     def _judge(self) -> None:
         self._exits_on_failure = self._settings.text("failure.policy") == "exit"

@@ -54,6 +54,7 @@ from .logs import set_level
 from .options import WorkerOptions
 from .participant import Participant
 from .sensors import Counting
+from .tracing import traces_of
 
 log = Logger("headgate.worker")
 DEADLINE_PASSED = 3
@@ -96,6 +97,7 @@ class Worker:
         self.spark = _spark(self.declared, alone, options)
         self.sinks = delivery_for(self.declared.steps)
         self.recorder = self._recorder(alone)
+        self.traces = traces_of(options)
         self._loud = False
         """Whether an override has set the log level."""
         self.participant = Participant(
@@ -112,6 +114,7 @@ class Worker:
             memory=self.memory,
             clocks=clocks_of_thread(),
             stories=self.recorder,
+            traces=self.traces,
         )
         self.coordination = self.participant.coordination
         self.runtime = self.participant.runtime
@@ -221,6 +224,7 @@ class Worker:
         await self.ending.step("Faust", self.app.stop())
         if self.recorder is not None:
             await self.ending.step("story", self.recorder.stop())
+        await self.ending.step("traces", asyncio.to_thread(self.traces.stop))
 
     # ------------------------------------------------------------------------------------------------------- how it ends
 

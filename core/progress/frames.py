@@ -40,6 +40,8 @@ from .shape import msgpack_flaw
 
 HEADER = "hg-type"
 """The Kafka header that repeats the type, so that any Kafka tool can filter by it. Its value is `header_value(frame)`."""
+TRACE_HEADER = "traceparent"
+"""The Kafka header of a frame that names the span in which it was written, in the form of W3C's Trace Context."""
 FROM_HEADER = "hg-from"
 """The Kafka header of a frame of rows that says which records they were made of, as `came_from.listed` gives them."""
 MOST_FROM = 1_000

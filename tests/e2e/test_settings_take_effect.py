@@ -30,6 +30,7 @@ from headgate.spark_bridge.session.session import Spark
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PROVEN: dict[str, str] = {
     "workers": "test_scale",
+    **dict.fromkeys(("trace.sample", "trace.propagate"), "test_traces"),
     **dict.fromkeys(("state.cleanup-delay", "placement.prepare", "stop.prepare", "standby"), "test_locations"),
 }
 

@@ -40,6 +40,7 @@ from ...records.layout import Buffer
 from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
 from ...records.values.record import SAME_TIME, Headers, Record
 from ...records.values.serdes import KEY, OUTPUT_KEY, Encoded, dumps_made
+from ...tracing.traces import Traces
 from .letter import LetterPart
 from .user_line import near, user_line
 
@@ -137,6 +138,9 @@ class Env(Protocol):
     wants_commit: bool
     push_result: Callable[[Operator, Records], None] | None
     """In a letter without a chunk: pushes rows to an operator, and leaves out those that it fails on, as its policy says."""
+
+    traces: Traces
+    """Where operators have spans of what others do for them."""
 
     meter: Meter
     """What measures for how long the running letter holds the loop."""

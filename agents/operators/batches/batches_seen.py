@@ -36,6 +36,7 @@ from ....core.batching.batch_progress import (
 from ....core.batching.batches import BatchOutcome, Book, Closed, Limits, Open
 from ....core.batching.ranges import Range
 from ...logger import Logger
+from ...tracing.traces import NoTraces, Traces
 
 log = Logger("headgate.batches")
 MOST_DONE = 20
@@ -118,10 +119,12 @@ class BatchesSeen:
         retries: Mapping[str, Retried],
         *,
         to_sink: bool = False,
+        traces: Traces | None = None,
     ) -> None:
         """`book`: as it was restored. `retries`: what the bridge has repeated before this (`AtSpark.retries`). `to_sink`: a sink gets the
         batches, and not Spark."""
         self._to_sink = to_sink
+        self._traces = traces or NoTraces()
         self._who = "its sink" if to_sink else "Spark"
         self.task = task
         self.step = step
@@ -157,6 +160,7 @@ class BatchesSeen:
         tracked.error = tracked.stage = ""
         tracked.results = sum(one.rows for one in outcomes)
         tracked.poisoned = sum(len(one.bad) for one in outcomes)
+        self._trace(number, tracked)
         tracked.read = sum(one.rows for one in outcomes[0].read) if outcomes and outcomes[0].read else None
         self._log.debug("a batch has its result", batch=self._id(number), rows=tracked.results)
 
@@ -168,6 +172,7 @@ class BatchesSeen:
         tracked.repeats(getattr(error, "retried", NEVER_RETRIED))
         tracked.failed = tracked.error = (str(error) or type(error).__name__)[:MOST_ERROR]
         tracked.stage = getattr(error, "stage", "")
+        self._trace(number, tracked)
         self._log.warning(
             f"a batch failed in {self._who}", batch=self._id(number), attempt=tracked.attempts, why=tracked.error
         )
@@ -261,6 +266,26 @@ class BatchesSeen:
         tracked.returned_ms = self._now_ms()
         took = max(0, tracked.returned_ms - tracked.begun_ms) if tracked.begun_ms is not None else 0
         self.tally = replace(self.tally, spark_ms=self.tally.spark_ms + took)
+
+    def _trace(self, number: int, tracked: _Tracked) -> None:
+        """An attempt is over, and so is its span."""
+        if not self._traces.on or tracked.begun_ms is None:
+            return
+        span = self._traces.begin(
+            "sink batch" if self._to_sink else "spark batch",
+            {
+                "headgate.task": self.task,
+                "headgate.step": self.step,
+                "headgate.batch": self._id(number),
+                "headgate.attempt": tracked.attempts,
+                "headgate.results": tracked.results,
+            },
+            began_ns=tracked.begun_ms * 1_000_000,
+        )
+        if span is not None:
+            if tracked.error:
+                span.failed(tracked.error)
+            span.end()
 
     def _track(self, number: int) -> _Tracked:
         return self._by_number.setdefault(number, _Tracked())

@@ -95,6 +95,7 @@ class BatchOp(Operator):
             env.now_ms,
             self._at_spark().retries,
             to_sink=step.for_sink,
+            traces=env.traces,
         )
         self.reference = None if step.reference is None else Referenced(self.rows, self)
         self.results = Results(self.rows, self, self._sources, self.seen, self.reference)

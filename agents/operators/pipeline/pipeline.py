@@ -37,6 +37,7 @@ from ...records.layout import Buffer
 from ...records.limits import MOST_BYTES
 from ...records.values.record import Headers
 from ...step_work import StepTotals
+from ...tracing.traces import NoTraces, Traces
 from ..actors.asynchronous import Deferred
 from ..base.bad_records import BadRecord, NoColumns
 from ..base.letter import LetterPart
@@ -48,6 +49,7 @@ from ..base.stateless import (
     Uncaught,
     UserCodeError,
 )
+from ..base.trace_header import named_rows, named_spans
 from ..failures.failures import chunk_id
 from ..failures.kinds import ErrorKinds
 from ..failures.parked import Parked, ParkedChunk
@@ -121,6 +123,7 @@ class Pipeline:
         prepare: Callable[[], None] | None = None,
         careful: bool = False,
         patience: Patience | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`timers`: the periodic functions that this task calls, by their steps.
 
@@ -144,6 +147,8 @@ class Pipeline:
         self._errors = ErrorKinds()
         """What the running letter counts: it is told when the letter is complete, and forgotten if it fails, since it then runs again."""
         self.patience = patience or Patience()
+        self.traces = traces or NoTraces()
+        """Where operators have spans of what others do for them."""
         self._prepare = prepare
         self._careful = careful
         self.trouble: BaseException | None = None
@@ -190,10 +195,14 @@ class Pipeline:
         """Called when the result of `due()` may have changed without a letter."""
         self.operators: list[Operator] = []
         self.sources: dict[str, SourceOp] = {}
+        self.holds_back = False
+        """Whether operators may hold something back for the commit."""
         self.reads: dict[int, frozenset[str]] = {}
         """The streams of this task whose records reach an operator, by the operator's id."""
         self._timers = timers
-        self._spread = Spread(widths, self.emit, self._before_it)
+        self._spread = Spread(widths, self._emit, self._before_it)
+        self._trace: bytes | None = None
+        """The span in which records of outputs are written, as a header names it; None if they do not name it."""
         self._assemble(set(streams), careful)
 
     # --------------------------------------------------------------------------------------------------- put together
@@ -270,6 +279,7 @@ class Pipeline:
             if id(operator) in behind:
                 found += [serde for serde in operator.writes if serde.asks]
             if id(operator) in behind or type(operator).seal is not Operator.seal:
+                self.holds_back = True
                 behind |= {id(child) for child in operator.children}
         return found
 
@@ -284,6 +294,25 @@ class Pipeline:
             for reader in (source, source.instead):
                 if reader is not None:
                     clock.follow_reader(reader, self.declared.name(source.step))
+
+    def trace(self, header: bytes | None, *, outputs: bool) -> None:
+        """From now on, frames are written in this span, and with `outputs` the records of outputs name it, too; None: in none."""
+        self._spread.trace = header
+        self._trace = header if outputs else None
+
+    @property
+    def named(self) -> tuple[bytes | None, bool]:
+        """The span to which what is written belongs, and whether outputs name it, as `trace` takes them."""
+        return self._spread.trace, self._trace is not None
+
+    def measures_letter(self) -> None:
+        """Measure what each step takes of the next letter."""
+        if self._clock is not None:
+            self._clock.trace()
+
+    def measured_letter(self) -> dict[str, int]:
+        """What each step has taken of that letter, which is over, in nanoseconds."""
+        return {} if self._clock is None else self._clock.traced()
 
     def _may_leave_out(self, operator: Operator) -> bool:
         """Whether a failure of user code in this operator may cost only a record: then it must happen while the record's chunk runs."""
@@ -322,6 +351,19 @@ class Pipeline:
         headers: list[Headers] | None,
     ) -> None:
         """Write rows to a topic, as part of the running letter."""
+        if self._trace is not None:
+            headers = named_rows(headers, len(values), self._trace)
+        self._emit(topic, partition, keys, values, timestamps, headers)
+
+    def _emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers] | None,
+    ) -> None:
         try:
             found = self.buffer.emit(topic, partition, keys, values, timestamps, headers)
         except MustLearn as error:
@@ -333,6 +375,8 @@ class Pipeline:
         self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
     ) -> None:
         """As `emit`, of records that lie in buffers."""
+        if self._trace is not None:
+            records = named_spans(records, self._trace)
         try:
             found = self.buffer.emit_spans(topic, partition, records, rows)
         except MustLearn as error:

@@ -6,8 +6,9 @@ before the switch. User code is part of its step, and so is decoding that the st
 while it holds the loop, not while it waits.
 
 Promises: rows are counted, all of them, once for each step and chunk. Time is read twice for each step and chunk, nothing for a record; of
-chunks so short that this would be felt only one in sixteen is measured, and stands for all of them. Whether a chunk is measured is known
-before it begins, so that sums are right in the long run. A pipeline without a clock (virtual time) measures nothing, and pays nothing.
+chunks so short that this would be felt only one in sixteen is measured, and stands for all of them; a traced one is measured besides, for
+itself alone. Whether a chunk is measured is known before it begins, so that sums are right in the long run. A pipeline without a clock
+(virtual time) measures nothing, and pays nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class StepClock:
         self._short = False
         """Whether the chunk that was measured last was short."""
         self._left_out = 0
+        self._traced: dict[StepWork, int] | None = None
+        """What each step has taken of the running letter, if it is traced."""
         self._began_ns: int | None = None
         """When the running letter began; None if it is no chunk that is measured."""
 
@@ -59,6 +62,8 @@ class StepClock:
             self._began_ns = None
         self._left_out = (self._left_out + 1) % OF_SHORT if self._short else 0
         self.on, self._weight = not self._left_out, OF_SHORT if self._short else 1
+        if self._left_out and self._traced is not None:
+            self.on, self._weight = True, 0
         if self.on:
             self._began_ns = self._since_ns = self._now_ns()
 
@@ -66,20 +71,32 @@ class StepClock:
         """A letter that is no chunk is measured: it may take long, and comes seldom."""
         self.on, self._weight, self._began_ns = True, 1, None
 
-    def suspend(self) -> tuple[bool, int]:
+    def suspend(self) -> tuple[bool, int, dict[StepWork, int] | None]:
         """Operators hand over what they held back, which is measured, perhaps in the middle of a letter."""
-        kept = self.on, self._weight
-        self.on, self._weight = True, 1
+        kept = self.on, self._weight, self._traced
+        self.on, self._weight, self._traced = True, 1, None
         return kept
 
-    def resume(self, kept: tuple[bool, int]) -> None:
+    def resume(self, kept: tuple[bool, int, dict[StepWork, int] | None]) -> None:
         """Go on with the letter."""
-        self.on, self._weight = kept
+        self.on, self._weight, self._traced = kept
+
+    def trace(self) -> None:
+        """The next letter is traced: it is measured in any case, and if it would not have been, it stands for no other."""
+        self._traced = {}
+
+    def traced(self) -> dict[str, int]:
+        """What each step has taken of that letter, which is over, in nanoseconds."""
+        taken, self._traced = self._traced or {}, None
+        return {step: taken[work] for step, work in self.totals.items() if work in taken}
 
     def switch(self, work: StepWork) -> StepWork:
         """From now on, time belongs to `work`. Returns to what it has belonged."""
         now_ns, before = self._now_ns(), self._work
-        before.ns += (now_ns - self._since_ns) * self._weight
+        took_ns = now_ns - self._since_ns
+        before.ns += took_ns * self._weight
+        if self._traced is not None:
+            self._traced[before] = self._traced.get(before, 0) + took_ns
         self._since_ns = now_ns
         self._work = work
         return before

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....core.progress.came_from import ROWS_HEADER
-from ....core.progress.frames import BATCH, FROM_HEADER, HEADER, TYPE_NAMES, BatchFrame, batch_ends
+from ....core.progress.frames import BATCH, FROM_HEADER, HEADER, TRACE_HEADER, TYPE_NAMES, BatchFrame, batch_ends
 from ....core.progress.frames import encode as encode_frame
 from ...records.columns.records import Records
 from ...records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameWriter
@@ -45,6 +45,8 @@ class Spread:
         self.widths = widths
         self.most: Mapping[str, int] = {}
         """How many rows a frame of a stream may have. A stream that another job reads is not named."""
+        self.trace: bytes | None = None
+        """The span in which frames are written, as a header names it; None if it is not traced."""
         self._emit = emit
         self._before = before
         self._partitioners: dict[str, Partitioner] = {}
@@ -109,4 +111,6 @@ class Spread:
             headers.append((FROM_HEADER, (before.records if known else before.said).encode()))
             if frame.offsets is not None:
                 headers.append((ROWS_HEADER, distances(frame.offsets, before.first)))
+        if self.trace is not None:
+            headers.append((TRACE_HEADER, self.trace))
         self._emit(topic, partition, None, [frame.value], [first], [headers])

@@ -53,6 +53,11 @@ class ArrivedColumns:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def size(self) -> int:
+        """How many bytes the frames have."""
+        return sum(len(frame.body) for frame in self._frames)
+
     # ---------------------------------------------------------------------------------------------------------- columns
 
     @cached_property

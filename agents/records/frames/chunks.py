@@ -162,6 +162,27 @@ class Chunk:
         return ""
 
     @property
+    def framed(self) -> bool:
+        """Whether its rows came in frames."""
+        return bool(self._frames)
+
+    def named(self, name: str) -> list[Bytes]:
+        """The values of headers of this name: those of the records of its frames, or of its own records."""
+        if self._frames:
+            every = [head.headers[index] for _, head, index in self._frames if head.headers is not None]
+        else:
+            every = (self.columns.headers or []) if self.has_headers else []
+        return [value for headers in every for key, value in headers if key == name]
+
+    @property
+    def size(self) -> int:
+        """How many bytes its values have; of columns, their frames."""
+        columns = self.columns
+        if isinstance(columns, SpannedColumns):
+            return columns.bytes_of(0, len(columns))
+        return columns.size if isinstance(columns, ArrivedColumns) else sum(len(one or b"") for one in columns.values)
+
+    @property
     def origins(self) -> FrameOrigins | None:
         """Of which records of inputs its rows were made; None if the writers of its frames do not say it of all."""
         if not self._origins:

@@ -37,6 +37,7 @@ from ...port.port import Offsets, Port, Process
 from ...state.store import Disk
 from ...step_work import StepTotals
 from ...stories.follow import TASK, NoStories, Stories
+from ...tracing.traces import NoTraces, Traces
 from ..copies.copies import Copies
 from ..copies.copy import CopyDisk
 from ..reading.old_reads import OldReads
@@ -109,9 +110,11 @@ class Runtime:
         compression: str | None = None,
         clocks: Clocks | None = None,
         stories: Stories | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`name`: the name of its clients. `memory`: what the stores on disk may use. `compression`: used when no setting is given.
         `clocks`: those by which the length of letters is measured; None in virtual time. `stories`: where the machines are recorded.
+        `traces`: the spans of the process.
         """
         self.name = name
         self.process = process
@@ -134,7 +137,8 @@ class Runtime:
         """What the steps of all tasks have taken."""
         self.actors: dict[str, TaskActor] = {}
         self.stories = stories or NoStories()
-        self.producers = Producers(self, self.actors, compression=compression, stories=self.stories)
+        self.traces = traces or NoTraces()
+        self.producers = Producers(self, self.actors, compression=compression, stories=self.stories, traces=self.traces)
         self.turns = LoopTurns(clocks, self.producers.hurried)
         self.followers = Followers(
             port,

@@ -20,6 +20,7 @@ from .due import Due
 from .failures import Failures
 from .site import Site
 from .suspicion import Suspicion
+from .traced import Traced
 from .turns import SHIFT_NS
 
 
@@ -37,13 +38,20 @@ class Contribution:
     """One task's part in each transaction."""
 
     def __init__(
-        self, site: Site, transactions: Transactions, failures: Failures, suspicion: Suspicion, due: Due
+        self,
+        site: Site,
+        transactions: Transactions,
+        failures: Failures,
+        suspicion: Suspicion,
+        due: Due,
+        traced: Traced,
     ) -> None:
         self._site = site
         self._transactions = transactions
         self._failures = failures
         self._suspicion = suspicion
         self._due = due
+        self._traced = traced
         self._read = frozenset(one.stream for one in site.plan.inputs)
         """A checkpoint has positions in other streams, too: those of an earlier version of the job."""
         self._markers = transactions.buffer(site.name)
@@ -120,7 +128,8 @@ class Contribution:
             return True
         aside = state.suspend()
         try:
-            pipeline.seal()
+            with self._traced.hands_over():
+                pipeline.seal()
             state.complete()
         except BaseException as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
             self._spoil(self._failures.held_back(error))

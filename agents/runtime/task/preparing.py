@@ -137,6 +137,7 @@ def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Calla
         prepare=state.prepare,
         careful=name in needs.producers.careful,
         patience=site.patience,
+        traces=site.traces,
     )
     made.meter = site.meter
     if (clocks := needs.turns.clocks) is not None:

@@ -22,6 +22,7 @@ from ...measured import Meter
 from ...operators.pipeline.pipeline import Pipeline
 from ...patience import Patience
 from ...port.port import Port
+from ...tracing.traces import Traces
 from ..store.state import TaskStore
 from .notes import StatusNotes
 
@@ -32,6 +33,7 @@ class SiteNeeds(Protocol):
     port: Port
     settings: Settings
     counters: dict[str, Counter[str]]
+    traces: Traces
 
     def open_state(self, task: str, log_partition: int) -> TaskStore: ...
 
@@ -44,6 +46,7 @@ class Site:
     ) -> None:
         self.clock = needs.port.clock
         self.settings = needs.settings
+        self.traces = needs.traces
         self.plan = plan
         self.name = start.task
         self.grant = start.grant

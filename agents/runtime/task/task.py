@@ -6,6 +6,7 @@
     contribution  what joins the transactions: outputs, changes, markers, checkpoints
     preparing     the store, from opening it to the first letter
     reading       the intake
+    traced        the spans of its work
     due           timers and batches of operators
     failures      reports failures to the machine and to people
     background    coroutines in the background
@@ -32,6 +33,7 @@ from ...learning import LateTopics
 from ...live_settings import batch_limits
 from ...measured import Meter
 from ...port.alarm import Alarm
+from ...tracing.contexts import Links
 from ..writing.buffer import LogWrite
 from .background import BackgroundWork
 from .contribution import Contribution, Transactions
@@ -43,6 +45,7 @@ from .reading import Reading, ReadingNeeds
 from .site import Site, SiteNeeds
 from .suspicion import LetterJob, Suspicion
 from .task_intake import Room
+from .traced import Traced
 from .turns import BetweenRows
 from .under_way import LetterNeeds, UnderWay
 
@@ -83,11 +86,12 @@ class TaskActor:
         self.name, self.grant, self.machine, self.state = site.name, site.grant, site.machine, site.state
         self.failures = Failures(site)
         self.due = Due(site)
+        self.traced = Traced(site)
         self.background = BackgroundWork(site, needs.process, self.failures.broken)
         self.suspicion = Suspicion(
             start, needs.solitude, needs.job, needs.process, site.clock, site.log, BetweenRows(needs.turns.clocks)
         )
-        self.contribution = Contribution(site, needs.producers, self.failures, self.suspicion, self.due)
+        self.contribution = Contribution(site, needs.producers, self.failures, self.suspicion, self.due, self.traced)
         self.under_way = UnderWay(
             site,
             needs,
@@ -96,6 +100,7 @@ class TaskActor:
             self.background,
             self.contribution,
             self.due,
+            self.traced,
             self.failures.stopped,
             self._started_again,
         )
@@ -173,6 +178,7 @@ class TaskActor:
             self._handlers[type(instruction)](instruction)
         phase = self._phase = self.machine.phase
         if phase != before:
+            self.traced.phase_over(before, phase, self.since_ms)
             self.since_ms = self.site.wall_ms()
             self.site.log.info("task state", state=phase, before=before)
             self.due.watch()  # something may wait until the tables are read
@@ -207,6 +213,10 @@ class TaskActor:
 
     def _contribute(self, order: t.Contribute) -> None:
         self._sealed = self.contribution.sealed(order)
+
+    def traced_work(self) -> Links:
+        """See `committing.Writer`."""
+        return self.traced.take()
 
     def announce(self) -> None:
         """See `committing.Writer`."""

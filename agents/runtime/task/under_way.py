@@ -36,9 +36,11 @@ from .failures import Failures
 from .site import Site
 from .solitude import Solitude
 from .suspicion import Suspicion, mark_of
+from .traced import Traced
 from .turns import LoopTurns, Share
 
 R = TypeVar("R")
+NOT_TRACED = contextlib.nullcontext()
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Between two tries of a question that has no answer yet."""
 
@@ -68,6 +70,7 @@ class UnderWay:
         background: BackgroundWork,
         contribution: Contribution,
         due: Due,
+        traced: Traced,
         on_gone: Callable[[BaseException | None], None],
         on_again: Callable[[], None],
     ) -> None:
@@ -83,6 +86,8 @@ class UnderWay:
         self._background = background
         self._contribution = contribution
         self._due = due
+        self._traces = site.traces
+        self._traced = traced
         self.doing = Doing(site)
         self._letter: Letter | None = None
         self._asked: set[object] = set()
@@ -108,7 +113,7 @@ class UnderWay:
     def again(self, order: t.RunAgain) -> None:
         """Run the failed letter again."""
         assert self._letter is not None, "the failed letter is kept for this"
-        letter = self._next(replace(self._letter, attempt=order.attempt))
+        letter = self._next(replace(self._letter, attempt=order.attempt + 1))
         self._background.run(partial(self._put, letter), "run again")
 
     def drop(self, _: t.DropChunk) -> None:
@@ -157,8 +162,9 @@ class UnderWay:
         meter.begin()
         try:
             self._unless_called_off(letter)
-            work = self._chunk(letter) if isinstance(letter, ChunkLetter) else self._step(letter)
-            await meter.of(work, lambda: turns.used(self._share, turn, expected_ns, meter.ns))
+            with self._traced.letter(letter) if self._traces.on else NOT_TRACED:
+                work = self._chunk(letter) if isinstance(letter, ChunkLetter) else self._step(letter)
+                await meter.of(work, lambda: turns.used(self._share, turn, expected_ns, meter.ns))
         except CalledOff:
             self._site.drop()
         finally:
@@ -180,7 +186,7 @@ class UnderWay:
         chunk = letter.chunk
         outcome = await self._learning(letter, partial(self._ran, letter))
         if isinstance(outcome, Failed):
-            self._failures.letter_failed(outcome)
+            self._fails(outcome)
         elif outcome is not None:
             self._tell_left_out(chunk, outcome)
             if (wants := self._contribution.complete()) is not None:
@@ -213,7 +219,7 @@ class UnderWay:
         self._due.begins(letter.step.key)
         more = await self._learning(letter, partial(self._stepped, letter))
         if isinstance(more, Failed):
-            self._failures.letter_failed(more)
+            self._fails(more)
         elif more is not None and (wants := self._contribution.complete()) is not None:
             commit, ends = wants
             owed, seen = self._pipeline.owed(), self._pipeline.seen()
@@ -270,8 +276,13 @@ class UnderWay:
         assert self._site.pipeline is not None, "a task is prepared before it works"
         return self._site.pipeline
 
+    def _fails(self, failed: Failed) -> None:
+        self._traced.failed(failed.why)
+        self._failures.letter_failed(failed)
+
     def _end(self, event: t.ChunkDone | t.StepDone) -> None:
         self._letter = None
+        self._traced.complete()
         self._site.idle.set()
         self._failures.over()
         self._site.feed(event)

@@ -26,6 +26,8 @@ from ...port.alarm import Alarm
 from ...port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, Spoiled, TargetFailed
 from ...port.port import Port, Timer
 from ...state.store import BUSY_S, StoreBusy
+from ...tracing.contexts import Links, TraceContext, bounded
+from ...tracing.traces import Attributes, NoTraces, Traces, TraceSpan
 from ..reading.gathering import GRACE_S, Gathering
 from .buffer import LogWrite
 from .outbox import Outbox
@@ -61,6 +63,10 @@ class Writer(Protocol):
 
     def seal(self, txn: int) -> list[LogWrite]:
         """The committer divides: return what this task adds to the transaction, without waiting. Empty when it takes no part."""
+        ...
+
+    def traced_work(self) -> Links:
+        """The spans of what `seal` has added; each is given once."""
         ...
 
     def announce(self) -> None:
@@ -105,10 +111,14 @@ class Committing:
         timeout_s: float,
         direct: Outbox | None = None,
         took: Durations | None = None,
+        traces: Traces | None = None,
     ) -> None:
-        """`took`: how long transactions have taken; it outlives the incarnation."""
+        """`took`: how long transactions have taken; it outlives the incarnation. `traces`: where those of traced work have spans."""
         self.host = host
         self._took = took or Durations()
+        self._traces = traces or NoTraces()
+        self._span: TraceSpan | None = None
+        """That of the transaction under way, from the moment at which it is known whether its work is traced."""
         self.incarnation = incarnation
         self.outbox = outbox
         self.direct = direct
@@ -258,12 +268,19 @@ class Committing:
         too."""
         writes: list[LogWrite] = []
         logs: dict[str, StreamPartition] = {}
+        spans: list[TraceContext] = []
+        left_out = 0
         sealing = dict.fromkeys([*tasks, *sorted(self.outbox.writers)])
         writers = [writer for writer in map(self.host.writer, sealing) if writer is not None]
         for writer in writers:
             if found := writer.seal(txn):
                 logs[writer.name] = found[-1].at
                 writes += found
+                contexts, dropped = writer.traced_work()
+                spans += contexts
+                left_out += dropped
+        if spans:
+            self._trace(txn, logs, bounded(spans, left_out))
         for writer in writers:
             writer.announce()
         unexpected = self.outbox.writers - logs.keys()
@@ -274,6 +291,25 @@ class Committing:
         if logs:
             self.outbox.divide(writes)
         return logs
+
+    def _trace(self, txn: int, tasks: Iterable[str], links: Links) -> None:
+        """The transaction has a span, which begins with it."""
+        now = self.host.port.clock.now()
+        ago_s = 0.0 if self._begun_s is None else now.mono - self._begun_s
+        attributes: Attributes = {
+            "headgate.incarnation": self.incarnation,
+            "headgate.transaction": txn,
+            "headgate.tasks": sorted(tasks),
+        }
+        began_ns = (now.wall - round(1000 * ago_s)) * 1_000_000
+        self._span = self._traces.begin("commit", attributes, links, began_ns=began_ns)
+
+    def _trace_ends(self, why: str = "") -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            if why:
+                span.failed(why)
+            span.end()
 
     def _flushed(self, txn: int, found: Mapping[StreamPartition, int]) -> None:
         """The transaction is flushed. Under `at_least_once`, final outputs are flushed as well before their positions are committed."""
@@ -289,6 +325,7 @@ class Committing:
         self._done_s = self.host.port.clock.now().mono
         if self._begun_s is not None:
             self._took.add(self._done_s - self._begun_s)
+        self._trace_ends()
         self.feed(e.Committed(txn))
 
     def _reached(self, positions: Mapping[StreamPartition, int], task: str, at: StreamPartition) -> int:
@@ -342,10 +379,12 @@ class Committing:
         elif isinstance(error, Spoiled):
             target, tasks = "the transaction", error.tasks
         log.error("the producer failed", kind=kind, target=target, error=str(error))
+        self._trace_ends(f"the producer failed: {error}")
         self.feed(e.ProducerFailed(str(error), kind, target, tasks, refused))
 
     def stop(self) -> None:
         """Stop feeding the machine."""
+        self._trace_ends("the producer was stopped")
         self._alarm.stop()
         if self._patience is not None:
             self._patience.cancel()

@@ -23,6 +23,7 @@ from ...logger import Logger
 from ...port.errors import OutboxError
 from ...port.port import Port, Process
 from ...stories.follow import COMMITTER, NoStories, Stories
+from ...tracing.traces import Traces
 from .buffer import TaskBuffer
 from .committing import Committing, Writer
 from .outbox import Outbox
@@ -81,10 +82,12 @@ class Producers:
         *,
         compression: str | None,
         stories: Stories | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`writers`: the tasks that run in this process. `compression`: used when no setting is given. `stories`: where the committers are
-        recorded.
+        recorded. `traces`: where transactions have spans.
         """
+        self._traces = traces
         self._stories = stories or NoStories()
         self._job = needs.job
         self._process = needs.process
@@ -133,6 +136,7 @@ class Producers:
             timeout_s=timeout_s,
             direct=direct,
             took=self.commits,
+            traces=self._traces,
         )
         made = interval_s, timeout_s
         self._stories.follow(self.committing.machine, COMMITTER, incarnation, made)

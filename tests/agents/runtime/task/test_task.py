@@ -36,6 +36,7 @@ from headgate.agents.runtime.task.turns import SHIFT_NS, LoopTurns
 from headgate.agents.runtime.writing.buffer import Joining, Listed, Spanned, TaskBuffer
 from headgate.agents.state.marks import FileMarks, read
 from headgate.agents.state.store import NoDisk
+from headgate.agents.tracing.traces import NoTraces
 from headgate.agents.worker.faust_app import new_app
 from headgate.agents.worker.mailbox import AgentMailbox
 from headgate.core.errors import EnvironmentFault
@@ -244,6 +245,7 @@ class Host:
         self.turns = LoopTurns(None, lambda: False)
         self.counters: dict[str, Counter[str]] = {}
         self.marked = Marked()
+        self.traces = NoTraces()
         self.copies = Copies(self, self.declared, lambda table: NoDirectory(), None, lambda: "u1")
 
     async def width(self, topic: str) -> int:

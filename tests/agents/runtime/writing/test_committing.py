@@ -19,6 +19,7 @@ from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort, MemoryProducer
+from headgate.agents.tracing.contexts import NO_LINKS, Links
 from headgate.core.names import StreamPartition
 from headgate.core.task.committer import commit_protocol as e
 
@@ -89,6 +90,9 @@ class Task:
     def seal(self, txn: int) -> list[LogWrite]:
         self.rig.said.append(f"seal {self.name}")
         return [LogWrite(self.name, LOG, [b"checkpoint"], [b"%d" % txn], 1)]
+
+    def traced_work(self) -> Links:
+        return NO_LINKS
 
     def announce(self) -> None:
         pass
