@@ -35,8 +35,10 @@ from .pages import ROOT
 WIDE = 1100
 HERE = ROOT / "docs/pictures"
 PARTITIONS = 8
-BURST, EACH_S = 4000, 200
-"""Orders that are there at first, and those that come each second."""
+BEFORE, BURST, EACH_S = 400, 3600, 200
+"""Orders before the bad one and behind it, which are there at first, and those that come each second."""
+MOST_BEHIND = 5000
+"""No more orders come while the job is so far behind: on a machine that is busy, too, the pictures show one that could catch up."""
 SAMPLES = 10
 """Points of the lines: one comes every five seconds."""
 PATIENCE_S = 600.0
@@ -100,12 +102,17 @@ async def shop(bootstrap: str, home: Path, *, suffix: str = "", samples: int = S
     (home / "shop.py").write_text(LOADER.replace("SHOWN", SHOWN), encoding="utf-8")
     await topics(bootstrap, suffix)
     async with contextlib.AsyncExitStack() as running:
-        feeding = asyncio.get_running_loop().create_task(feed(bootstrap, suffix), name="orders")
+        keeps_up = asyncio.Event()
+        feeding = asyncio.get_running_loop().create_task(feed(bootstrap, suffix, keeps_up), name="orders")
         running.push_async_callback(ended, feeding)
         workers = [await running.enter_async_context(worker(bootstrap, home, number)) for number in (1, 2)]
         url = await address(home / "w2.log")
         async with asyncio.timeout(PATIENCE_S):
-            while not shows(await document(url), samples):
+            while not shows(page := await document(url), samples):
+                if page and (page["status"]["lag"] or 0) < MOST_BEHIND:
+                    keeps_up.set()
+                else:
+                    keeps_up.clear()
                 for number, one in enumerate(workers, 1):
                     assert one.returncode is None, said(home / f"w{number}.log")[-3000:]
                 if feeding.done():
@@ -125,17 +132,19 @@ async def topics(bootstrap: str, suffix: str) -> None:
         await admin.close()
 
 
-async def feed(bootstrap: str, suffix: str) -> None:
-    """Write what the job reads, as long as it lasts. An order that no step can work on comes behind the first ones."""
+async def feed(bootstrap: str, suffix: str, keeps_up: asyncio.Event) -> None:
+    """Write what the job reads, as long as it lasts and `keeps_up`. An order that no step can work on comes behind the first ones."""
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         for currency, rate in (("EUR", 1.0), ("USD", 0.9)):
             body = orjson.dumps({"currency": currency, "rate": rate})
             await producer.send_and_wait(f"rates{suffix}", body, currency.encode())
         written = orders()
-        await write(producer, f"orders{suffix}", list(itertools.islice(written, BURST)))
+        await write(producer, f"orders{suffix}", list(itertools.islice(written, BEFORE)))
         bad = orjson.dumps({"amount": 5, "currency": "EUR", "ts": round(time.time() * 1000)})
         await producer.send_and_wait(f"orders{suffix}", bad, partition=3)
+        await write(producer, f"orders{suffix}", list(itertools.islice(written, BURST)))
         while True:
+            await keeps_up.wait()
             await write(producer, f"orders{suffix}", list(itertools.islice(written, EACH_S // 4)))
             await asyncio.sleep(0.25)  # the pace of the orders
 
