@@ -37,6 +37,7 @@ FOR_OTHERS = {
     "SinkBatch.id": "a sink of the user's own is told it",
     "SinkBatch.closed_by": "a sink of the user's own is told it",
     "Merged.addInPlace": "Spark calls it",
+    "_Processor.on_end": "OpenTelemetry calls it",
     "PlainRecord.timestamp_type": "aiokafka's consumers ask for it",
     "Protocol.get_buffer": "asyncio calls it",
     "Protocol.buffer_updated": "asyncio calls it",
