@@ -152,6 +152,7 @@ def worker(*tasks):
         memory=Bag(decoded=Bag(used=700, limit=1000, evicted=50), used=lambda: 900, limit=3000),
         leftovers=Bag(removed=2, removed_bytes=4096),
         recorder=Bag(lost=6),
+        traces=Bag(spans=Bag(sent=5, dropped=1)),
         options=Bag(processor="w1", process="p1", version="1.2.3"),
         participant=Bag(
             exit_code=None,
