@@ -21,6 +21,8 @@ CALM = [4_000_067, 4_000_080]
 """Seeds whose worlds become calm, so that time must go on: one job, and two that share."""
 BRANCHED = [5_000_000, 5_000_034, 5_000_044, 5_000_052, 5_000_066, 5_000_101, 5_000_026, 5_000_050]
 """Seeds whose jobs have branches: each policy, parked rows among them, each kind of timer, and a table that is joined."""
+DISMISSING = 50_011
+"""A world in which workers are stopped by command, and work on."""
 TICKING = [8_000_001, 8_000_003, 8_000_009]
 """Seeds in whose jobs the clock calls a function."""
 RELEASED = [9_000_045, 9_000_056, 9_000_102, 9_000_111]

@@ -739,6 +739,11 @@ class Invariants:
             self.ends[f"{'request' if asked is None else asked.verb} {answer.state}"] += 1
         self.world.answers.said(answer)
 
+    def _member(self, job: Job, truth: Truth, member: messages.SetMember) -> None:
+        worker = truth.state.recorded(member.processor).get(member.incarnation)
+        if member.prepare_ms and worker is not None and worker.state == messages.ProcessorState.JOINED:
+            self.ends["dismissed that work on"] += 1
+
     def _model(self, job: Job, truth: Truth, model: messages.SetJobModel) -> None:
         self.world.placing.placed(job, truth, model)
 
@@ -795,4 +800,5 @@ CHECKS: dict[type, Any] = {
     messages.SetAnswer: Invariants._answer,
     messages.SetRun: Invariants._run,
     messages.SetJobModel: Invariants._model,
+    messages.SetMember: Invariants._member,
 }

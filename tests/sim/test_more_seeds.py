@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.blocks import ASKING, BRANCHED, CALM, RANKED, TICKING, edge_blocks, fixed_blocks, run_block, run_fixed
+from tests.sim.blocks import (
+    ASKING,
+    BRANCHED,
+    CALM,
+    DISMISSING,
+    RANKED,
+    TICKING,
+    edge_blocks,
+    fixed_blocks,
+    run_block,
+    run_fixed,
+)
 from tests.sim.faults import CALLS, EDGES, FURTHER, calls_of, edges_of, further_of
 from tests.sim.lookups import ONE, SEVERAL
+from tests.sim.outcome import outcome
 from tests.sim.plant import BRANCHES
 from tests.sim.timely import timed
 from tests.sim.world import World
@@ -41,6 +53,13 @@ def test_rows_are_ranked_in_each_way_of_columns():
 def test_the_clock_calls_in_some_worlds():
     """A function of the job, not of a task."""
     assert all("ticking" in world.jobs[0].branches.words for world in map(World, TICKING))
+
+
+def test_workers_that_are_dismissed_work_on_in_some_worlds():
+    """A command takes them out, while others prepare their tasks."""
+    found = outcome(DISMISSING)
+    assert found.ok, str(found)
+    assert found.ends["dismissed that work on"]
 
 
 def test_a_service_is_asked_in_some_worlds():
