@@ -1,6 +1,6 @@
 """Whether the memory of workers grows: B for half an hour, while its workers lose their incarnations, tasks move and the broker restarts.
 
-    python -m bench soak [--quick] [--minutes 30] [--rate 2000] [--workers 3] [--peer headgate] [--seed 1]
+    python -m bench soak [--quick] [--minutes 30] [--rate 2000] [--workers 3] [--peer headgate] [--seed 1] [--set NAME=VALUE]
 
 Workers of one job count and sum by key behind a shuffle, at a steady rate that is not the most they can do, with 10,000 keys that are all
 there from the first seconds on: what they hold does not grow with time. Meanwhile they are disturbed, one disturbance after the other:
@@ -190,6 +190,7 @@ class Soak:
     """A job at work, and what disturbs it."""
 
     def __init__(self, run: Run, broker: Broker, peer: str, workers: int, rate: int, seed: int) -> None:
+        """The settings of `run` come before those of every soak."""
         self.run, self.broker = run, broker
         self.job = f"soak-{uuid.uuid4().hex[:6]}"
         self.source, self.target = f"{self.job}-in", f"{self.job}-out"
@@ -205,7 +206,7 @@ class Soak:
         self.load = Load(run.bootstrap, self.source, rate)
         self.shown = Shown(run.bootstrap, self.target)
         jobs = [Job("B", self.job, self.source, self.target, worker=number + 1) for number in range(workers)]
-        started = [program(peer, job, run.bootstrap, run.directory, SETTINGS).start() for job in jobs]
+        started = [program(peer, job, run.bootstrap, run.directory, (*SETTINGS, *run.settings)).start() for job in jobs]
         self.workers = [Worker(f"worker-{job.worker}", one) for job, one in zip(jobs, started, strict=True)]
         self._over = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
@@ -412,13 +413,19 @@ def main() -> int:
     words.add_argument("--workers", type=int, default=3)
     words.add_argument("--peer", default="headgate", choices=[name for name in PEERS if name.startswith("headgate")])
     words.add_argument("--seed", type=int, default=1, help="of what is disturbed")
+    words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of headgate")
     given = words.parse_args()
     if given.workers < 2:
         words.error("--workers: at least 2, so that another one takes the tasks of one that is stopped")
     minutes = given.minutes or (2.0 if given.quick else IN_MINUTES)
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         soak = Soak(
-            Run(broker, directory, quick=True, rounds=1), broker, given.peer, given.workers, given.rate, given.seed
+            Run(broker, directory, quick=True, rounds=1, settings=given.set),
+            broker,
+            given.peer,
+            given.workers,
+            given.rate,
+            given.seed,
         )
         try:
             soak.go(minutes)
