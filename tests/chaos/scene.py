@@ -41,8 +41,8 @@ QUICK = {
     "placement.rejoin-grace": "1s",
 }
 """Settings of the short forms: a death is noticed, and its tasks are placed, within seconds."""
-HUNG_S = 1.5
-"""A single broker that hangs for longer than its session (2 s) is fenced when it wakes, and for a moment no partition has a leader. A
+HUNG_S = 4.0
+"""A single broker that hangs for longer than its session (6 s) is fenced when it wakes, and for a moment no partition has a leader. A
 transaction that ends in that moment ends without its markers, as if the topics were deleted: Kafka says that it is committed, and
 read-committed readers stop before it for good. Where partitions have replicas, another one leads at once."""
 MOST_S = 60.0
