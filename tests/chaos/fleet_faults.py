@@ -173,9 +173,12 @@ def disk_filled(fleet: Fleet) -> Steps:
 
 def moved(fleet: Fleet) -> Steps:
     """A task is moved to another worker."""
-    task, worker = fleet.chance.choice(TASKS), fleet.one_that_runs()
-    if worker is None or not worker.ready or fleet.operator.holder(task) in ("", worker.name):
+    worker = fleet.one_that_runs()
+    holders = {task: fleet.operator.holder(task) for task in TASKS}
+    others = [task for task, holder in holders.items() if worker is not None and holder not in ("", worker.name)]
+    if worker is None or not worker.ready or not others:
         return 0
+    task = fleet.chance.choice(others)
     done = fleet.operator.ask("move", task=task, to=worker.name)
     yield from until(done.done, LONG_S)
     return int(done.result(LONG_S) and fleet.operator.holder(task) == worker.name)
