@@ -112,7 +112,8 @@ class Worker:
                     said = orjson.loads(line)
                     self._up |= said["event"] == "worker started"
                     self._ready = said["ready"] if said["event"] == "readiness" else self._ready
-                    self._incarnations |= {said["incarnation"]} - {""}
+                    if said.get("processor", self.name) == self.name:  # a leader names those of others
+                        self._incarnations |= {said["incarnation"]} - {""}
                 except (ValueError, KeyError, TypeError):  # others log here, too
                     continue
 
