@@ -1,7 +1,8 @@
 """Which letters are suspected of taking their worker with them, and what follows: a letter that was under way when its process died.
 
     once        it runs alone: no other letter of the worker runs meanwhile, and its records run one at a time
-    again       the record that was under way is judged by its error policy; a letter without records fails its task, by name
+    again       the record that was under way is judged by its error policy; a letter without records runs alone once more
+    a third time   a letter without records fails its task, by name: that name is all that is known of it, and processes die of other causes
 
 A mark says that a letter is under way. It is left behind only by a process that died or stood still in the middle of it: killed, out of
 memory, or stalled and fenced. An innocent letter that was under way in a dying process runs alone once and is cleared.
@@ -56,11 +57,14 @@ class Mark:
         return self.at is not None and self.row != WHOLE and self.rows == 1
 
     @property
+    def enough(self) -> int:
+        """How many deaths judge it."""
+        return 2 if self.alone else 3
+
+    @property
     def judged(self) -> bool:
         """Whether it must not run any more."""
-        if self.alone or self.at is None:
-            return self.deaths >= 2
-        return self.deaths >= 3
+        return self.deaths >= self.enough
 
     def of_another(self, topic: str) -> bool:
         """Whether it is of another topic than this one, of the same name.
@@ -137,7 +141,7 @@ class Suspects:
 
     def forgive(self) -> None:
         """What is judged has failed its task, and a person is informed: the next start of the task may run it alone once more."""
-        self.marks = [replace(mark, deaths=1) if mark.judged else mark for mark in self.marks]
+        self.marks = [replace(mark, deaths=mark.enough - 1) if mark.judged else mark for mark in self.marks]
 
     def _keep(self, kept: list[Mark]) -> bool:
         cleared, self.marks = len(kept) < len(self.marks), kept

@@ -29,8 +29,13 @@ def rounds(file: Path) -> list[dict[str, Any]]:
 
 
 def right(one: dict[str, Any]) -> bool:
-    """Whether a round is as it must be."""
-    return not (one["lost"] or one["doubled"] or one["late"]) and one["in_time"] == one["calms"]
+    """Whether nothing is lost, doubled or late in a round."""
+    return not (one["lost"] or one["doubled"] or one["late"])
+
+
+def timely(one: dict[str, Any]) -> bool:
+    """Whether time has gone on as soon as it must, in a round. On a machine with much other work it may not."""
+    return bool(one["in_time"] == one["calms"])
 
 
 def told(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -67,7 +72,7 @@ def main(faults: int = 1000, file: str = str(FILE)) -> int:
             print(f"seed {seed} ended with {process.returncode}, and has no result", flush=True)
             return 1
     print(*told(found), sep="\n")
-    return 0 if all(map(right, found)) else 1
+    return 0 if all(right(one) and timely(one) for one in found) else 1
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ AT, OTHER = StreamPartition("in", 0), StreamPartition("in", 1)
         (Mark(AT, 5, 6, row=0), False),
         (Mark(AT, 5, 6, row=0, deaths=2), True),
         (Mark(what="drain"), False),
-        (Mark(what="drain", deaths=2), True),
+        (Mark(what="drain", deaths=2), False),
+        (Mark(what="drain", deaths=3), True),
     ],
 )
 def test_what_died_alone_is_judged_and_a_whole_chunk_one_death_later(mark: Mark, judged: bool) -> None:
