@@ -1,4 +1,5 @@
-"""What a worker does once a second alongside its work: expire rows of tables, publish positions for lag tools, trim intermediate streams.
+"""What a worker does once a second alongside its work: expire rows of tables, publish positions for lag tools, trim intermediate streams,
+let go of what tasks have left behind.
 
 It publishes and deletes only up to a task's committed positions. One task reads an intermediate partition, so that task's position decides
 what may be deleted from it; records that an unfinished batch by reference needs stay. A broadcast stream has as many readers as there are
@@ -21,6 +22,7 @@ from ..cancellation import answered, passes, said
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
 from ..logger import Logger
+from .garbage import Garbage
 from .positions import PositionPublisher
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class Upkeep:
         self._off = False
         """It was said that this machine's clock is wrong."""
         self._publisher = PositionPublisher(client, group)
+        self._garbage = Garbage()
         self._topics = topics
         self._trimmed = trimmed
         self._turn_s = turn_s
@@ -82,6 +85,7 @@ class Upkeep:
     async def turn(self, actors: Collection[TaskActor], *, trim: bool | None = None) -> None:
         """Do once whatever is due."""
         self._turns += 1
+        self._garbage.turn(actors)
         durable: dict[StreamPartition, int] = {}
         done: dict[StreamPartition, int] = {}
         known_ms = self._known_ms() if self._turns % TOUCH_AFTER == 0 else None

@@ -76,7 +76,7 @@ def test_nothing_becomes_its_own_cause():
 
 NEW = {
     *("_blamed", "_damaged", "_down", "_given_up", "_of_key", "_of_user_code"),
-    *("_away", "_refused", "_unknown_key", "_unreadable", "_unwritable", "disk_fault", "failing", "meant"),
+    *("_away", "_refused", "_unknown_key", "refused", "_unreadable", "_unwritable", "disk_fault", "failing", "meant"),
 }
 """Functions that make an error each time that they are asked for one."""
 

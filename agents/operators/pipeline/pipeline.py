@@ -106,6 +106,14 @@ class Pipeline:
 
     outlasts = False
     """Whether the task waits for a sink's target that is away, as long as it takes; in virtual time, no one would bring it back."""
+    holds_back = False
+    """Whether operators may hold something back for the commit."""
+    under: tuple[str, int] = "", 0
+    """The id of the job's life, and the grant under which the task runs."""
+    spark_in_flight = 4
+    spark_timeout_s = 3600.0
+    gather_max_bytes = 1 << 30
+    batch_max_bytes = MOST_BYTES
 
     def __init__(
         self,
@@ -177,14 +185,8 @@ class Pipeline:
         """The bridge that runs PySpark functions; only jobs that use Spark have one."""
         self.sinks: Any = None
         """The bridge to sinks; only jobs that have any need one."""
-        self.under: tuple[str, int] = "", 0
-        """The id of the job's life, and the grant under which the task runs."""
-        self.spark_in_flight = 4
         self.batch_limits: Mapping[str, tuple[int, int]] = {}
         """Rows and age of batches whose steps leave them to settings."""
-        self.spark_timeout_s = 3600.0
-        self.gather_max_bytes = 1 << 30
-        self.batch_max_bytes = MOST_BYTES
         self.topic_id: Callable[[StreamPartition], str] = lambda at: ""
         """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
         self.adopted: Callable[[], Mapping[str, str]] = dict
@@ -195,8 +197,6 @@ class Pipeline:
         """Called when the result of `due()` may have changed without a letter."""
         self.operators: list[Operator] = []
         self.sources: dict[str, SourceOp] = {}
-        self.holds_back = False
-        """Whether operators may hold something back for the commit."""
         self.reads: dict[int, frozenset[str]] = {}
         """The streams of this task whose records reach an operator, by the operator's id."""
         self._timers = timers
