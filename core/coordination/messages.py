@@ -194,6 +194,8 @@ class SetRun:
     """The topics that have come since this run began, match a pattern of the job, and are read in it, oldest first."""
     unjoined: Mapping[str, str] = field(default_factory=_empty)
     """The topics that have come and match, but are not read in this run, each with the reason."""
+    ungrown: Mapping[str, str] = field(default_factory=_empty)
+    """The inputs that have got partitions which this run does not read, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

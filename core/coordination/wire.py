@@ -211,6 +211,7 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
         "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
         "reads": _map(_list(_text)), "goes_on": _flag, "reopens": _flag, "drain_by": _text, "failed": _text,
         "overrides": _facts, "unparks": _list(_unpark), "joined": _list(_text), "unjoined": _texts,
+        "ungrown": _texts,
     },
     SetProcessor: {
         "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(ProcessorState),
@@ -249,7 +250,7 @@ _LEFT_OUT = frozenset(
     {
         "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "reopens", "failed", "bounded", "still", "drain_by",
         "overrides", "since_ms", "died", "unproven", "follows", "prepared", "unparks",
-        "joined", "unjoined", "widens", "retires", "prepare_ms",
+        "joined", "unjoined", "ungrown", "widens", "retires", "prepare_ms",
     }
 )  # fmt: skip
 """Fields that are not written while they are empty, so a message that does not need them is encoded without them."""

@@ -1,4 +1,6 @@
-"""What is to be said of the topics of a job's patterns: which are not read in its run, and which do not exist any more."""
+"""What is to be said of what a job does not read in its run: topics of its patterns, also those that do not exist any more, and partitions
+that an input has got.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,20 @@ SOON = "the leader looks for new ones each inputs.look-interval"
 
 
 async def unread_topics(client: ClientSettings, topics: Topics, state: JobState) -> list[str]:
-    """What is to be said of the topics of the job's patterns; mostly nothing."""
+    """What is to be said of the topics of the job's patterns and of its inputs; mostly nothing."""
     run = state.run
-    if run is None or run.state in OVER or not any(f'"{PATTERN}":' in text for text in run.fingerprint.values()):
+    if run is None or run.state in OVER:
         return []
+    ungrown = [f"'{stream}' has got partitions that are not read yet: {why}" for stream, why in run.ungrown.items()]
+    if not any(f'"{PATTERN}":' in text for text in run.fingerprint.values()):
+        return ungrown
     admin = TopicsAdmin(client)
     await admin.start(deadline_s=CONNECT_S)
     try:
         there = await admin.names()
     finally:
         await admin.stop()
-    return [*_unread(run, there, topics), *_gone(run, state, there, topics), *_without_tasks(state)]
+    return [*ungrown, *_unread(run, there, topics), *_gone(run, state, there, topics), *_without_tasks(state)]
 
 
 def _without_tasks(state: JobState) -> list[str]:

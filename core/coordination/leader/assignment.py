@@ -1,10 +1,7 @@
 """Which tasks exist and which workers should run them: grouping, placement, debounce, rejoin grace, growth.
 
-- Tasks are created again when the run or its deployment changes, and, in a job without state, when an input has grown; never during a
-  drain.
-- Growth in a live run only adds tasks. An existing task keeps its partitions (it may have ended already), and an input whose bounds were
-  resolved for the run keeps its number of partitions (its readers may have received the end of all its producers). Both wait for the next
-  run.
+- Tasks are created again when the run or its deployment changes, and when an input has grown (`growing`); never during a drain. An input
+  whose bounds were resolved for the run keeps its number of partitions: its readers may have received the end of all its producers.
 - Tasks are placed again when a worker has come or gone and no other has for `debounce`. The first model does not wait. They are also placed
   again when the leader has another placement than the one that placed them, as when a stopped run goes on with other settings.
 - Stateful tasks of a processor that left, but was not declared dead, wait for its return for `rejoin-grace`, even if leaders change
@@ -30,7 +27,9 @@ from ..placement import asked
 from ..state import JobState, order
 from .damage import unknown
 from .draft import Draft
+from .growing import growth
 from .handover import named, prepared_first
+from .joining import with_tasks
 from .plan import DEFAULT, Plan
 
 FOR_GOOD = "for good"
@@ -72,54 +71,49 @@ def model(draft: Draft) -> None:
         return
     before = draft.state.model
     same = before is not None and before.is_of(run.run_id, run.deployment)
-    tasks = before.tasks if same and before is not None else None
     widths = counted(draft, run)
-    if not same or (not draft.plan.stateful and run.state == RunState.RUNNING and _differ(draft, widths, before)):
-        try:
-            grown = tasks_of(draft.plan, widths, before)
-        except DeclarationError as error:
-            draft.note_once(f"the tasks cannot be created: {error}", level="error")
-            grown = None
-        if grown is not None and tasks is not None and before is not None and not _keeps(grown, before):
-            draft.note_once("an input has more partitions; tasks with state read the new ones from the next run")
-        elif grown is not None and (tasks is None or dict(grown) != dict(tasks)):
-            tasks = grown
+    if same and before is not None:
+        before, tasks = _grown(draft, run, before, widths)
+    else:
+        tasks = _made(draft, widths, before)
     if tasks is None:
         draft.note_once("waiting for the partition counts of the inputs")
         return
-    if same and draft.memory.counts:
-        _growth_waits(draft, run, tasks)
     _place(draft, run, before, tasks, same)
 
 
-def _keeps(grown: Grouping, before: JobModel) -> bool:
-    """Whether each task keeps exactly its partitions of the streams that the run reads; it may get some of what has joined the run."""
-    had = before.streams
-    return all(
-        tuple(at for at in grown.get(task, ()) if at.stream in had) == owned for task, owned in before.tasks.items()
-    )
+def _made(draft: Draft, widths: Mapping[str, int], before: JobModel | None) -> Grouping | None:
+    """The tasks of a run or a deployment that begins; None if they cannot be made yet."""
+    try:
+        return tasks_of(draft.plan, widths, before)
+    except DeclarationError as error:
+        draft.note_once(f"the tasks cannot be created: {error}", level="error")
+        return None
 
 
-def _differ(draft: Draft, widths: Mapping[str, int], before: JobModel | None) -> bool:
-    """Whether an input has another number of partitions than in the model."""
-    known = {} if before is None else before.streams
-    return any(widths.get(stream) != known.get(stream) for stream in draft.plan.inputs)
-
-
-def _growth_waits(draft: Draft, run: SetRun, tasks: Grouping) -> None:
-    """Note which inputs have partitions that this run does not read."""
-    now = counts(tasks)
+def _grown(draft: Draft, run: SetRun, before: JobModel, widths: Mapping[str, int]) -> tuple[JobModel, Grouping]:
+    """The model and the tasks of the run, with what its inputs have got. Tasks that are new are still to be placed; the others go on where
+    they are.
+    """
+    if not draft.memory.counts:
+        return before, before.tasks
+    found = growth(draft, run, before, widths)
+    for stream, why in found.refused.items():
+        width = draft.memory.counts.get(stream) or widths[stream]
+        draft.note_once(f"'{stream}' has grown to {width} partitions; {why}")
+    if found.refused != run.ungrown and run.state == RunState.RUNNING and not unknown(draft, "set-run"):
+        draft.put(replace(run, ungrown=found.refused))
+    if found.tasks is None:
+        return before, before.tasks
+    had, now = before.streams, counts(found.tasks)
     for stream in draft.plan.inputs:
-        found = draft.memory.counts.get(stream, 0)
-        if found > now.get(stream, 0):
-            why = (
-                "its end was resolved when the run began"
-                if stream in run.untils
-                else "the job has state"
-                if draft.plan.stateful
-                else "the run drains"
-            )
-            draft.note_once(f"'{stream}' has grown to {found} partitions; {why}, so they are read from the next run")
+        if stream in had and now[stream] > had[stream]:
+            draft.note("an input has grown", stream=stream, partitions=now[stream], before=had[stream], run=run.run_id)
+    if found.tasks.keys() != before.tasks.keys():
+        return before, found.tasks
+    made = with_tasks(draft, before, found.tasks)
+    draft.put(SetJobModel(made))
+    return made, made.tasks
 
 
 def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...errors import DeclarationError
 from ...machine import Level, Now
@@ -74,6 +75,8 @@ class Memory:
     """The partition counts of the topics that match a pattern of the job and are no inputs of this code yet, joined or not."""
     considered: Hashable = None
     """Of what the last decision was about topics that have come."""
+    grown: tuple[Hashable, Any] | None = None
+    """The last decision about inputs that have grown, and of what it was; see `growing.growth`."""
     resolved: BoundsResolved | None = None
     resolving: str = ""
     next_run: str = ""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from ...errors import DeclarationError
 from ...graph.graph import Input
@@ -30,7 +31,18 @@ from .plan import Plan
 
 MOST_NAMED = 100
 """How many topics are named that do not join: the run is one message."""
-NEXT_RUN = "it is read from the next run"
+
+
+class Words(NamedTuple):
+    """How a refusal speaks of what it refuses."""
+
+    it: str
+    later: str
+    first: str
+    next_run: str
+
+
+JOINS = Words("it", "it joins", "a table, and what every task reads, is read", "it is read from the next run")
 
 
 def join(draft: Draft) -> None:
@@ -44,7 +56,7 @@ def join(draft: Draft) -> None:
 
 def _decided(draft: Draft, run: SetRun, before: JobModel) -> SetRun:
     """The run with those topics that join it now. It is judged anew only when something has come or gone."""
-    about = (run.run_id, run.joined, frozenset(draft.memory.more.items()), _older(draft))
+    about = (run.run_id, run.joined, frozenset(draft.memory.more.items()), older(draft))
     if draft.memory.considered == about:
         return run
     draft.memory.considered = about
@@ -57,9 +69,9 @@ def _decided(draft: Draft, run: SetRun, before: JobModel) -> SetRun:
         if found is None:
             continue
         try:
-            why = _cannot(draft, run, found)
+            why = cannot(draft, run, found, JOINS)
             if not why:
-                _widened(plan, before, {**_widths(draft, joined), topic: width})
+                widened(plan, before, {**_widths(draft, joined, before), topic: width})
                 joined = (*joined, topic)
                 draft.note("a topic joins the run", topic=topic, partitions=width, run=run.run_id)
         except DeclarationError as error:
@@ -83,59 +95,67 @@ def _open(draft: Draft, run: SetRun, before: JobModel) -> bool:
     )
 
 
-def _older(draft: Draft) -> tuple[str, ...]:
-    """The workers whose version cannot go on with a task that gets another topic."""
+def older(draft: Draft) -> tuple[str, ...]:
+    """The workers whose version cannot go on with a task that gets more to read."""
     return tuple(name for name, worker in draft.workers().items() if not worker.widens)
 
 
-def _cannot(draft: Draft, run: SetRun, one: Input) -> str:
-    """Why this input does not join this run, whatever its width; empty if it may."""
-    if older := _older(draft):
-        version = draft.workers()[older[0]].version
-        named = f"worker '{older[0]}' has version {version}" if version else f"worker '{older[0]}' has an older version"
-        return f"{named}, which cannot take it up: it joins when all workers are upgraded"
+def cannot(draft: Draft, run: SetRun, one: Input, words: Words) -> str:
+    """Why a task of this run cannot be given more of this input, whatever its width; empty if it may."""
+    if behind := older(draft):
+        version = draft.workers()[behind[0]].version
+        named = (
+            f"worker '{behind[0]}' has version {version}" if version else f"worker '{behind[0]}' has an older version"
+        )
+        return f"{named}, which cannot take {words.it} up: {words.later} when all workers are upgraded"
     if run.untils or one.until is not None:
-        return f"the run ends where its inputs ended when it began, so {NEXT_RUN}"
+        return f"the run ends where its inputs ended when it began, so {words.next_run}"
     if one.bootstrap or one.broadcast or one.producers:
-        return f"a table, and what every task reads, is read before anything else, so {NEXT_RUN}"
+        return f"{words.first} before anything else, so {words.next_run}"
     model = draft.state.model
     if any(draft.state.says(task) == TaskState.ENDED for task in (() if model is None else model.tasks)):
-        return f"a task of the run has ended, so {NEXT_RUN}"
+        return f"a task of the run has ended, so {words.next_run}"
     return ""
 
 
-def _widths(draft: Draft, joined: tuple[str, ...]) -> dict[str, int]:
-    """The partition counts of the topics that have joined, as far as they are known."""
-    return {topic: draft.memory.more[topic] for topic in joined if topic in draft.memory.more}
-
-
-def _widened(plan: Plan, before: JobModel, more: Mapping[str, int]) -> Grouping:
-    """The tasks with the partitions of these topics, too. Raises `DeclarationError` where anything else would change."""
+def _widths(draft: Draft, joined: tuple[str, ...], before: JobModel) -> dict[str, int]:
+    """The partition counts of the topics that have joined and that no task has yet, as far as they are known."""
     had = before.streams
-    counts = {**more, **{stream: had[stream] for stream in plan.inputs if stream in had}}
-    new = counts.keys() - had.keys()
+    return {topic: draft.memory.more[topic] for topic in joined if topic in draft.memory.more and topic not in had}
+
+
+def widened(plan: Plan, before: JobModel, more: Mapping[str, int]) -> Grouping:
+    """The tasks with these widths of inputs, and those of the model for the others. Raises `DeclarationError` where a task would lose a
+    partition, or anything else would change.
+    """
+    had = before.streams
+    counts = {**{stream: had[stream] for stream in plan.inputs if stream in had}, **more}
     tasks = resolve(plan.graph, counts, grouper=plan.grouper, before=before.tasks, name=plan.grouper_name)
     for task, owned in before.tasks.items():
-        kept = tuple(at for at in tasks.get(task, ()) if at.stream not in new)
+        kept = tuple(at for at in tasks.get(task, ()) if at.partition < had.get(at.stream, 0))
         if kept != owned:
-            raise DeclarationError(f"the partitions of '{task}' would change", remedy=NEXT_RUN)
+            raise DeclarationError(f"the partitions of '{task}' would change", remedy=JOINS.next_run)
     return tasks
+
+
+def with_tasks(draft: Draft, before: JobModel, tasks: Grouping) -> JobModel:
+    """The model in which the same tasks own more, each where it is placed."""
+    producers = producer_sets(draft.plan.graph.fed, tasks, before.producers)
+    return replace(before, term=draft.term, version=before.version + 1, tasks=tasks, producers=producers)
 
 
 def _take_up(draft: Draft, run: SetRun, before: JobModel) -> None:
     """Write the model in which the tasks own the partitions of what has joined."""
     plan = draft.plan
     missing = {topic for topic in run.joined if topic in plan.graph.input} - before.streams.keys()
-    counts = _widths(draft, run.joined)
+    counts = _widths(draft, run.joined, before)
     if not missing or not missing <= counts.keys():
         return
     try:
-        tasks = _widened(plan, before, counts)
+        tasks = widened(plan, before, counts)
     except DeclarationError as error:  # it has another width by now
         draft.note_once(f"topics that have joined cannot be read: {error}", level="error")
         return
     if tasks.keys() != before.tasks.keys():
         return  # `assignment` makes and places the tasks that are new
-    producers = producer_sets(plan.graph.fed, tasks, before.producers)
-    made = replace(before, term=draft.term, version=before.version + 1, tasks=tasks, producers=producers)
-    draft.put(SetJobModel(made))
+    draft.put(SetJobModel(with_tasks(draft, before, tasks)))

@@ -18,7 +18,7 @@ Every worker has one of these machines. Its states, and why there are so many be
 
 A leader decides in rounds. A round looks at the folded state and at who is silent, and remembers nothing that the next leader would need:
 if an old leader left something undone (a fence, a grant, an answer), the new one finds it missing and does it. The rules are in `members`,
-`runs`, `requests`, `handover`, `joining`, `assignment`, `grants` and `cleanup`. A round is one transaction.
+`runs`, `requests`, `handover`, `joining`, `growing`, `assignment`, `grants` and `cleanup`. A round is one transaction.
 
 Two processes may believe that they lead, but only one can write, because the other's transactional id was initialised again.
 """

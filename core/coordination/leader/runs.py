@@ -190,7 +190,7 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             reopens=any(one.verb == SEEK and not problem(one) and one.arguments.get("reopens", False) for one in asked),
             seeks=() if run is None else run.seeks,
             unparks=() if run is None else run.unparks,
-            starts={} if resolved is None or not plan.resolve else resolved.starts,
+            starts={} if resolved is None or not plan.resolve else _starts(draft, resolved.starts),
             untils={} if resolved is None or not plan.resolve else resolved.untils,
             settings=dict(plan.settings),
             overrides=_pinned(draft),
@@ -199,6 +199,14 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             past_deployments=_with(() if run is None else run.past_deployments, plan.deployment),
         )
     )
+
+
+def _starts(draft: Draft, resolved: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Where the partitions start without a checkpoint. What an input of the job got since the last run is read from its beginning, whatever
+    `start` says: records came there while the job read the input.
+    """
+    had = {} if draft.state.model is None else draft.state.model.streams
+    return {stream: offsets[: had.get(stream, len(offsets))] for stream, offsets in resolved.items()}
 
 
 def _stuck(draft: Draft, run: SetRun, model: JobModel) -> str:
