@@ -213,7 +213,7 @@ def test_no_topic_joins_while_an_older_version_is_there():
 
 def test_a_leader_that_does_not_look_at_versions_is_found(monkeypatch: pytest.MonkeyPatch):
     """Planted: the topic joins, and the older worker is to run tasks that it would fail."""
-    monkeypatch.setattr(joining, "_older", lambda draft: ())
+    monkeypatch.setattr(joining, "older", lambda draft: ())
     with pytest.raises(AssertionError):
         test_no_topic_joins_while_an_older_version_is_there()
 
