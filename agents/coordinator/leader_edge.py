@@ -80,6 +80,7 @@ class LeaderEdge:
                 lw.ResolveBounds: self._resolve,
                 lw.Resigned: self._resigned,
                 lw.Refuse: self._refuse,
+                lw.CountInputs: self._count_now,
             },
         )
         self._process = process
@@ -94,6 +95,8 @@ class LeaderEdge:
         self._differ_s = DIFFER_S[0]
         self._looks = asyncio.Event()
         """The inputs are to be looked at now."""
+        self._asked = 0
+        """The number of the last count that the leader has asked for."""
 
     def _init_leader(self, order: lw.InitLeaderId) -> None:
         async def work() -> None:
@@ -175,6 +178,7 @@ class LeaderEdge:
         """Count the partitions of the inputs, and look for topics that match a pattern, again and again, until cancelled."""
         known = False
         while True:
+            asked = self._asked
             try:
                 counts = await outlasted(self._topics.input_counts)
                 more = await outlasted(self._topics.more_counts)
@@ -185,9 +189,13 @@ class LeaderEdge:
                 log.warning("the partitions of the inputs cannot be counted", why=str(error))
             else:
                 known = True
-                self.driven.feed(lw.Counts(counts, more))
+                self.driven.feed(lw.Counts(counts, more, asked))
             await wait(self._port.clock, self._looks, look_s())
             self._looks.clear()
+
+    def _count_now(self, order: lw.CountInputs) -> None:
+        self._asked = order.number
+        self.look()
 
     def look(self) -> None:
         """Look at the inputs now, and from then on as often as is wanted by now."""

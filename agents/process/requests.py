@@ -30,7 +30,7 @@ from ...core.coordination.metadata import open_requests
 from ...core.coordination.state import FINAL, JobState
 from ...core.errors import DeadlinePassed, HeadgateError, NotFound
 from ...core.names import JobName, Topics
-from ...core.orders import RESTING
+from ...core.orders import RESTING, TaskState
 from ...core.settings import offer
 from ..coordinator.coordinator_stream import OwnWriter
 from ..kafka.port import KafkaPort
@@ -287,7 +287,7 @@ def refused(state: JobState, request: c.SetRequest, job: JobName, *, wait: bool)
 def absent(state: JobState, request: Request | c.SetRequest, job: JobName) -> None:
     """Raise `NotFound` if the request needs a live run and there is none; there may be no worker to answer it."""
     run = state.run
-    needs = request.verb in (r.DRAIN, r.PAUSE, r.RESUME, r.MOVE) or (
+    needs = request.verb in (r.DRAIN, r.PAUSE, r.RESUME, r.MOVE, r.GROW) or (
         request.verb == r.STOP and "worker" not in request.arguments
     )
     if not needs or state.live or request.run_id:
@@ -323,6 +323,8 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
             by = _prepared_by(state, grant.task)
             waits = f"until {by} has prepared it" if by else "not released"
             lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, {waits}")
+        elif request.verb == r.GROW and (not held or says != TaskState.RUNNING):
+            lines.append(f"{grant.task} on {grant.processor}: {says or 'restoring'}")
     if not lines:
         run = state.run
         lines = [f"run {run.run_id} is {run.state}" if run is not None else "there is no run"]

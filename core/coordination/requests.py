@@ -24,11 +24,12 @@ from .wire import encode
 
 START, STOP, PAUSE, RESUME, DRAIN = "start", "stop", "pause", "resume", "drain"
 SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW = "seek", "move", "set-config", "unset-config", "withdraw"
-RELEASE_PARKED, SKIP_PARKED = "release-parked", "skip-parked"
+RELEASE_PARKED, SKIP_PARKED, GROW = "release-parked", "skip-parked", "grow"
 UNPARKING = {RELEASE_PARKED: RELEASE, SKIP_PARKED: LEAVE_OUT}
 """By verb, what tasks do with their parked records."""
 VERBS = (
     START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW, RELEASE_PARKED, SKIP_PARKED,
+    GROW,
 )  # fmt: skip
 
 MAX_BYTES = 65_536
@@ -50,6 +51,7 @@ _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     SEEK: (frozenset({"stream", "to"}), frozenset({"partition", "positions", "reopens"})),
     WITHDRAW: (frozenset({"request"}), frozenset()),
     MOVE: (frozenset({"task", "to"}), frozenset()),
+    GROW: (frozenset(), frozenset()),
     SET_CONFIG: (frozenset({"setting", "value"}), frozenset()),
     UNSET_CONFIG: (frozenset({"setting"}), frozenset()),
     RELEASE_PARKED: (frozenset({"tasks"}), frozenset()),

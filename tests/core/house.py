@@ -16,6 +16,7 @@ from headgate.core.coordination.leader.leader import Leader
 from headgate.core.coordination.leader.plan import LeaderConfig, Plan, Timing
 from headgate.core.coordination.leader.protocol import (
     BoundsResolved,
+    CountInputs,
     Counts,
     InitLeaderId,
     LeaderIdLost,
@@ -180,6 +181,8 @@ class House:
         self.fenced: set[tuple[str, str]] = set()
         self.initialised: set[tuple[str, str]] = set()
         self.partitions = {"orders": partitions}
+        self.more: dict[str, int] = {}
+        """The topics that match a pattern, for a leader that asks."""
         self.beats: list[Heartbeat] = []
         self.broker_up = True
         self.drains = True
@@ -314,6 +317,8 @@ class House:
                 one.notes.append(instruction)
             case Refuse():
                 one.refused.append(instruction)
+            case CountInputs(number):
+                one.feed(machine, Counts(self.partitions, self.more, number))
             case ResolveBounds(run_id):
                 one.feed(machine, BoundsResolved(run_id, {"orders": (0, 0, 0, 0)}, dict(self.untils)))
             case Probe(target):

@@ -73,6 +73,12 @@ class Memory:
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
     more: Mapping[str, int] = field(default_factory=dict[str, int])
     """The partition counts of the topics that match a pattern of the job and are no inputs of this code yet, joined or not."""
+    looks: dict[str, int] = field(default_factory=dict[str, int])
+    """By request `grow`, the number of the count that it waits for."""
+    look: int = 0
+    """The number of the last count that was ordered."""
+    looked: int = 0
+    """The number of the last one that has returned."""
     considered: Hashable = None
     """Of what the last decision was about topics that have come."""
     grown: tuple[Hashable, Any] | None = None

@@ -18,7 +18,7 @@ Every worker has one of these machines. Its states, and why there are so many be
 
 A leader decides in rounds. A round looks at the folded state and at who is silent, and remembers nothing that the next leader would need:
 if an old leader left something undone (a fence, a grant, an answer), the new one finds it missing and does it. The rules are in `members`,
-`runs`, `requests`, `handover`, `joining`, `growing`, `assignment`, `grants` and `cleanup`. A round is one transaction.
+`runs`, `requests`, `handover`, `joining`, `growing`, `assignment`, `grants`, `looks` and `cleanup`. A round is one transaction.
 
 Two processes may believe that they lead, but only one can write, because the other's transactional id was initialised again.
 """
@@ -43,6 +43,7 @@ from .draft import Draft, Memory
 from .grants import changelogs, grants
 from .handover import hand_over, standby
 from .joining import join
+from .looks import answer_grow
 from .members import members, spoken_of, write_fences
 from .plan import LeaderConfig, Timing, overridden
 from .protocol import (
@@ -211,6 +212,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
 
     def on_Counts(self, event: Counts, now: Now) -> list[LeaderInstruction]:
         self.memory.counts, self.memory.more = dict(event.streams), dict(event.more)
+        self.memory.looked = max(self.memory.looked, event.asked)
         return self._move_on(now)
 
     def on_BoundsResolved(self, event: BoundsResolved, now: Now) -> list[LeaderInstruction]:
@@ -365,6 +367,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
             return self._round(now)
         before, self.memory = self.memory, Memory()
         self.memory.counts, self.memory.more = before.counts, before.more
+        self.memory.look, self.memory.looked = before.look, before.looked
         return [JobNote("leads", {"term": self.term}), *self._round(now)]
 
     def _own(self) -> SetProcessor | None:
@@ -451,6 +454,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
             standby,
             changelogs,
             grants,
+            answer_grow,
             cleanup,
         ):
             rule(draft)

@@ -48,6 +48,8 @@ class Counts:
     streams: Mapping[str, int]
     more: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
     """The same of the topics that match a pattern of the job and are no inputs of this code yet: they came after its run began."""
+    asked: int = 0
+    """The number of the last `CountInputs` that was there before it was counted; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,13 @@ class ResolveBounds:
 
 
 @dataclass(frozen=True, slots=True)
+class CountInputs:
+    """Count the partitions of the inputs now. Answer `Counts` with this number, or a later one."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resigned:
     """This machine gives no more instructions; its producer may be closed."""
 
@@ -110,4 +119,6 @@ class Refuse:
     remedy: str = ""
 
 
-LeaderInstruction = InitLeaderId | AskEnd | WriteTransaction | Fence | ResolveBounds | Resigned | JobNote | Refuse
+LeaderInstruction = (
+    InitLeaderId | AskEnd | WriteTransaction | Fence | ResolveBounds | CountInputs | Resigned | JobNote | Refuse
+)

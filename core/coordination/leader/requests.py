@@ -34,6 +34,7 @@ from ..messages import (
 from ..placement import moved
 from ..requests import (
     DRAIN,
+    GROW,
     MOVE,
     PAUSE,
     RELEASE_PARKED,
@@ -55,6 +56,7 @@ from ..run_choice import cannot_follow
 from .answers import Answer, no_live_run, other_run
 from .assignment import FOR_GOOD, rewanted
 from .draft import Draft
+from .looks import grow
 from .seeks import seek, withdraw
 from .unparks import unpark, withdraw_unpark
 
@@ -396,6 +398,7 @@ _RULES: dict[str, RequestRule] = {
     RESUME: _pause,
     SEEK: seek,
     MOVE: _move,
+    GROW: grow,
     SET_CONFIG: _set_config,
     UNSET_CONFIG: _unset_config,
     WITHDRAW: _withdraw,

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.coordination.leader import growing
-from headgate.core.coordination.leader.protocol import BoundsResolved, Counts, ResolveBounds
+from headgate.core.coordination.leader.protocol import BoundsResolved, CountInputs, Counts, ResolveBounds
 from headgate.core.graph.graph import Graph, Input, Stage
 from headgate.core.names import StreamPartition
 
@@ -269,3 +269,96 @@ def test_what_starts_at_its_end_is_read_from_its_beginning_where_it_has_grown():
     resolve(house, two, 10, 11, 12, 13, 14, 15, 16, 17)
     assert house.state.run.starts == {"orders": (10, 11, 12, 13)}
     assert house.state.model.streams["orders"] == 8
+
+
+# ---------------------------------------------------------------------------------------------------------------- the request
+
+
+def test_who_asks_is_told_what_was_found_and_what_follows():
+    house = House(partitions=2)
+    one = house.worker("p1")
+    house.partitions = {"orders": 4}
+    house.request("u1", "grow")
+    assert house.answer("u1") == ("done", "orders: 2 → 4 partitions; each of 2 tasks reads one more")
+    progress = house.state.answer("u1").progress
+    assert progress["inputs"] == [
+        {"input": "orders", "was": 2, "now": 4, "read": True, "then": "each of 2 tasks reads one more"}
+    ]
+    assert len(one.tasks) == 2
+    house.request("u2", "grow")
+    assert house.answer("u2") == ("done", "no input has new partitions")
+
+
+def test_new_tasks_are_told():
+    house = House(partitions=2)
+    one = house.worker("p1", plan(graph=graph(stateful=False, shuffle=None)))
+    house.partitions = {"orders": 5}
+    house.request("u1", "grow")
+    assert house.answer("u1") == ("done", "orders: 2 → 5 partitions; 3 new tasks")
+    assert len(one.tasks) == 5
+
+
+def test_what_is_not_read_is_told_with_the_reason():
+    house = House(partitions=2)
+    house.worker("p1")
+    house.partitions = {"orders": 3}
+    house.request("u1", "grow")
+    state, why = house.answer("u1")
+    assert (state, house.state.model.streams["orders"]) == ("done", 2)
+    assert why.startswith("orders: 2 → 3 partitions; 'orders' grew from 2 to 3 partitions; a job with state")
+    assert "grow it to 4 partitions" in why
+
+
+def test_it_is_done_when_the_tasks_run_with_what_they_have_got():
+    house = House(partitions=2)
+    one = house.worker("p1")
+    one.stuck.add("Partition 1")
+    house.partitions = {"orders": 4}
+    house.request("u1", "grow")
+    assert house.answer("u1")[0] == "running"
+    one.stuck.clear()
+    task = one.tasks.pop("Partition 1")
+    one.feed(one.member, o.TaskReported("Partition 1", task.grant, o.TaskState.RELEASED))
+    house.settle()
+    assert house.answer("u1")[0] == "done"
+
+
+def test_a_task_that_fails_with_what_it_has_got_is_named():
+    house = House(partitions=2)
+    one = house.worker("p1")
+    one.stuck.add("Partition 0")
+    house.partitions = {"orders": 4}
+    house.request("u1", "grow")
+    one.report("Partition 1", o.TaskState.FAILED, "no", still=True)
+    assert house.answer("u1") == ("failed", "Partition 1: no")
+
+
+def test_the_answer_rests_on_a_count_that_began_later_and_the_next_leader_counts_anew():
+    house = House(partitions=2)
+    one, two = house.worker("p1"), house.worker("p2")
+    house.run(3)
+    one.hold.add(CountInputs)
+    house.request("u1", "grow")
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.settle()
+    assert house.answer("u1")[0] == "running"
+    house.partitions = {"orders": 4}
+    house.kill(one)
+    house.run(20)
+    assert two.leader.state == "leading"
+    assert house.answer("u1") == ("done", "orders: 2 → 4 partitions; each of 2 tasks reads one more")
+
+
+def test_nothing_is_counted_without_a_live_run_and_one_that_closes_meanwhile_says_so():
+    house = House(partitions=2)
+    one = house.worker("p1")
+    one.hold.add(CountInputs)
+    house.request("u0", "grow", run_id="other")
+    assert house.state.answer("u0").reason == "other run"
+    house.request("u1", "grow")
+    house.request("u2", "stop")
+    house.run(3)
+    house.worker("p2")
+    assert house.answer("u1")[0] == "failed"
+    house.request("u3", "grow")
+    assert house.state.answer("u3").reason == "no live run"
