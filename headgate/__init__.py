@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.types.timestamps import field
     from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
-    from headgate.agents.process.calls import drain, drains, metadata, pause, resume, scale, start, stop, withdraw
+    from headgate.agents.process.calls import drain, drains, grow, metadata, pause, resume, scale, start, stop, withdraw
     from headgate.agents.process.inside import HostedWorker, run, running
     from headgate.agents.process.queries import CommittedValue, QueriedTable, query
     from headgate.agents.records.columns.batch import Batch, ColumnBatch
@@ -115,6 +115,7 @@ __all__ = [
     "first",
     "frames",
     "greatest",
+    "grow",
     "hopping",
     "json",
     "json_schema",
@@ -161,7 +162,7 @@ _FROM = {
     "agents.job.types.sketches": "count_distinct quantile",
     "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
-    "agents.process.calls": "drain drains metadata pause resume scale start stop withdraw",
+    "agents.process.calls": "drain drains grow metadata pause resume scale start stop withdraw",
     "agents.process.inside": "HostedWorker run running",
     "agents.process.queries": "CommittedValue QueriedTable query",
     "agents.job.declare.declared_table": "Table",

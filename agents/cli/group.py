@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "resume": ("steer.steering:resume", "Continue reading after `pause`."),
     "move": ("steer.steering:move", "Move one task to another worker."),
     "scale": ("steer.steering:scale", "Set the number of workers, which a supervisor follows."),
+    "grow": ("steer.steering:grow", "Look now for new partitions of the inputs."),
     "seek": ("steer.seek:seek", "Continue reading an input from another position."),
     "requests": ("steer.requests:requests", "Show pending requests of a job, or withdraw one."),
     "config": ("steer.config:config", "Show settings of a job, and override them while it runs."),

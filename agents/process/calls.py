@@ -134,3 +134,14 @@ def scale(
     return _ask_now(
         job, Request(r.SET_CONFIG, arguments={"setting": WORKERS, "value": workers}), bootstrap, wait, timeout
     )
+
+
+def grow(
+    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Look now for new partitions of the inputs. The outcome's `progress["inputs"]` says for each what was found, and what follows. The same
+    as `headgate grow JOB`.
+
+    >>> hg.grow("sales").progress["inputs"]
+    """
+    return _ask_now(job, Request(r.GROW, run_id), bootstrap, wait, timeout)

@@ -109,6 +109,15 @@ def drain_ends(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {stream: tuple(ends) for stream, ends in arguments.get("upto", {}).items()}
 
 
+def grown_line(one: Mapping[str, Any]) -> str:
+    """What the answer to `grow` says of an input.
+
+    >>> grown_line({"input": "orders", "was": 2, "now": 4, "read": True, "then": "each of 2 tasks reads one more"})
+    'orders: 2 → 4 partitions; each of 2 tasks reads one more'
+    """
+    return f"{one['input']}: {one['was']} → {one['now']} partitions; {one['then']}"
+
+
 def _are_ends(upto: Any) -> bool:
     if not isinstance(upto, Mapping):
         return False

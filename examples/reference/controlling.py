@@ -49,6 +49,11 @@ def scale(bootstrap: str) -> None:
         assert "headgate run --workers" in str(refused)
 
 
+def grow(bootstrap: str) -> None:
+    """grow"""
+    assert hg.grow("sales", bootstrap=bootstrap, timeout="1m").progress["inputs"] == []
+
+
 def stop_and_start(bootstrap: str) -> None:
     """stop, start"""
     assert hg.stop("sales", bootstrap=bootstrap, timeout="1m").run_state == "stopped"

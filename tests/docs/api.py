@@ -90,7 +90,7 @@ PARTS = (
     )),
     Part("controlling", "Controlling a job", "What the command line does, from a program. See [Operations](../../operations.md). In the "
         "examples, `bootstrap` is the address of a broker.", (
-        "metadata", "pause", "resume", "scale", "drain", "drains", "start", "stop", "withdraw", "output_schema",
+        "metadata", "pause", "resume", "scale", "grow", "drain", "drains", "start", "stop", "withdraw", "output_schema",
         "run", "running", "HostedWorker", *_members("HostedWorker", "processor tasks get ended"),
         "query", "QueriedTable", *_members("QueriedTable", "get get_many scan"), "CommittedValue", "CommittedValue.found",
     )),

@@ -13,6 +13,9 @@ from aiokafka.partitioner import murmur2
 
 import headgate as hg
 
+from .schemas import schema, wrong
+from .test_keys import headgate
+
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 LOOK = {"inputs.look-interval": "200ms"}
 SELDOM = {"inputs.look-interval": "10m"}
@@ -181,3 +184,87 @@ async def test_what_does_not_fit_is_refused_with_the_remedy_and_the_job_works_on
     await shop.write(range(40))
     await shop.counted()
     assert not one.worker.coordination.member.job.run.ungrown
+
+
+async def test_who_asks_is_told_what_was_found_and_what_follows(job, topic):
+    """The leader looks seldom: only the command makes it look. Status and plan say the same."""
+    shop = Shop(job, topic, settings=SELDOM)
+    one = await job.start(shop.app())
+    await one.until_running(3)
+
+    async def grow():
+        done = await headgate(job, "grow", job.name, "--timeout", "2m")
+        assert done.returncode == 0, done.stderr
+        head, *lines = done.stdout.splitlines()
+        assert head.startswith(f"grow of {job.name}: done")
+        return head, lines
+
+    head, lines = await grow()
+    assert ("(no input has new partitions)" in head, lines) == (True, [])
+    await shop.widen(3)
+    _, [line] = await grow()
+    assert line.startswith(f"  {shop.orders}: 2 → 3 partitions; ")
+    assert "grow it to 4 partitions" in line
+    status = orjson.loads((await headgate(job, "status", job.name, "-o", "json")).stdout)
+    [said] = [one for one in status["warnings"] if shop.orders in one]
+    assert "grow it to 4 partitions" in said
+    await shop.widen(4)
+    await shop.write(range(40))
+    done = await headgate(job, "grow", job.name, "--timeout", "2m", "-o", "json")
+    document = orjson.loads(done.stdout)
+    assert wrong(document, schema("answer")) == []
+    found = {"input": shop.orders, "was": 2, "now": 4, "read": True, "then": "each of 2 tasks reads one more"}
+    assert (document["state"], document["progress"]["inputs"]) == ("done", [found])
+    assert model_of(one).streams[shop.orders] == 4
+    await shop.counted()
+    status = orjson.loads((await headgate(job, "status", job.name, "-o", "json")).stdout)
+    assert [one for one in status["warnings"] if shop.orders in one] == []
+    await job.ask("drain")
+    assert await one.ended() == 0
+
+
+async def test_a_job_without_state_gets_tasks_for_the_new_partitions(job, topic):
+    inp, out = topic("in", 2), topic("out")
+    app = hg.App(job.name, settings=SELDOM)
+    app.input(inp).to(out)
+    one = await job.start(app)
+    await one.until_running(2)
+    async with job.admin() as admin:
+        await admin.create_partitions({inp: NewPartitions(5)})
+    await job.renew_producer()
+    for partition in range(5):
+        await job.write(inp, [{"v": partition}], partition=partition)
+    found = await job.ask("grow")
+    assert found.why == f"{inp}: 2 → 5 partitions; 3 new tasks"
+    assert len(one.states()) == 5
+    assert sorted(one["v"] for one in await job.values(out, 5)) == [0, 1, 2, 3, 4]
+    await job.ask("drain")
+    assert await one.ended() == 0
+
+
+async def test_tasks_that_get_more_without_state_go_on_where_they_are(job, topic):
+    """The other input has tasks for the new partitions already; nothing is processed twice, under kills too."""
+    inp, wide, out = topic("in", 1), topic("wide", 3), topic("out")
+
+    def app():
+        one = hg.App(job.name, settings=LOOK)
+        one.input(inp).merge(one.input(wide)).to(out)
+        return one
+
+    one = await job.start(app())
+    await one.until_running(3)
+    await job.write(inp, [{"v": n} for n in range(10)])
+    await job.values(out, 10)
+    async with job.admin() as admin:
+        await admin.create_partitions({inp: NewPartitions(3)})
+    await job.renew_producer()
+    for partition in range(3):
+        await job.write(inp, [{"v": 100 + partition}], partition=partition)
+    await one.until(lambda: model_of(one).streams[inp] == 3, "three partitions")
+    await one.crash()
+    again = await job.start(app())
+    await job.write(wide, [{"v": 200 + n} for n in range(3)])
+    assert sorted(one["v"] for one in await job.values(out, 16)) == [*range(10), 100, 101, 102, 200, 201, 202]
+    assert len(model_of(again).tasks) == 3
+    await job.ask("drain")
+    assert await again.ended() == 0

@@ -1,4 +1,4 @@
-"""The verbs that send a request to a job: `stop`, `start`, `pause`, `resume`, `move`, `scale`; and what they and `drain` have in common.
+"""The verbs that send a request to a job: `stop`, `start`, `pause`, `resume`, `move`, `scale`, `grow`; and what they and `drain` have in common.
 
 Each writes one request and follows its answer. Without `--wait` a verb ends when the leader has accepted the request, with it when the
 request is done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what is not done), 4 no such job or no live run.
@@ -125,7 +125,10 @@ def show_outcome(to: Target, request: Request, found: Outcome, output: str, park
     back = (
         f"; `headgate requests withdraw {shown(to.job)} {found.uuid}` withdraws it" if found.state == "written" else ""
     )
-    show_text(f"{request.verb} of {shown(to.job)}: {found.state}{why}{run}{back}")
+    lines: list[Any] = list(found.progress.get("inputs", ())) if request.verb == r.GROW else []
+    show_text(f"{request.verb} of {shown(to.job)}: {found.state}{'' if lines else why}{run}{back}")
+    for one in lines:
+        show_text(f"  {plain(r.grown_line(one))}")
     show_parked(to, parked)
 
 
@@ -230,3 +233,15 @@ def scale(ask: Asker, workers: int, settled: bool) -> None:
     if settled:
         say = partial(show_text, err=True)
         run_async(until_settled(ask.to.client, ask.to.topics, workers, ask.timeout, say))
+
+
+@click.command()
+@click.argument("job")
+@run_option
+@asks(wait=True)
+def grow(ask: Asker, run_id: str) -> None:
+    """Look now for new partitions of the inputs, and for new topics of patterns. The leader looks by itself each `inputs.look-interval`.
+
+    Says for each input what was found, and what follows. Ends when the tasks run with what they have got.
+    """
+    ask(Request(r.GROW, run_id))

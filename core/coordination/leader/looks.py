@@ -16,7 +16,7 @@ from typing import Any
 from ...graph.model import JobModel
 from ...orders import TaskState
 from ..messages import CLOSED, AnswerState, SetAnswer, SetRequest, SetRun
-from ..requests import GROW, may_follow
+from ..requests import GROW, grown_line, may_follow
 from ..state import FINAL
 from .answers import Answer, no_live_run, other_run
 from .assignment import counted
@@ -83,7 +83,7 @@ def _found(draft: Draft, run: SetRun, model: JobModel, progress: Mapping[str, An
         if held is None or state.at["set-grant", (task,)][0] < since or state.says(task) not in _WORKS:
             left = {**progress, "inputs": inputs}
             return Answer(AnswerState.RUNNING, "", left)
-    why = "; ".join(_sentence(one) for one in inputs) or NOTHING
+    why = "; ".join(map(grown_line, inputs)) or NOTHING
     return Answer(AnswerState.DONE, why, {"run": run.run_id, "inputs": inputs})
 
 
@@ -134,12 +134,3 @@ def _refused(draft: Draft, run: SetRun, model: JobModel) -> list[dict[str, Any]]
         {"input": one, "was": had, "now": counts.get(one) or more.get(one, had), "read": False, "then": why}
         for one, (had, why) in found.items()
     ]
-
-
-def _sentence(one: Mapping[str, Any]) -> str:
-    """What an answer says of an input.
-
-    >>> _sentence({"input": "orders", "was": 2, "now": 4, "read": True, "then": "each of 2 tasks reads one more"})
-    'orders: 2 → 4 partitions; each of 2 tasks reads one more'
-    """
-    return f"{one['input']}: {one['was']} → {one['now']} partitions; {one['then']}"
