@@ -139,8 +139,8 @@ def scale(
 def grow(
     job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
 ) -> Outcome:
-    """Look now for new partitions of the inputs. The outcome's `progress["inputs"]` says for each what was found, and what follows. The same
-    as `headgate grow JOB`.
+    """Look now for new partitions of the inputs. The same as `headgate grow JOB`. The outcome's `progress["inputs"]` says for each what was
+    found, and what follows.
 
     >>> hg.grow("sales").progress["inputs"]
     """

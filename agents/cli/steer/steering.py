@@ -1,4 +1,5 @@
-"""The verbs that send a request to a job: `stop`, `start`, `pause`, `resume`, `move`, `scale`, `grow`; and what they and `drain` have in common.
+"""The verbs that send a request to a job: `stop`, `start`, `pause`, `resume`, `move`, `scale`, `grow`; and what they and `drain` have in
+common.
 
 Each writes one request and follows its answer. Without `--wait` a verb ends when the leader has accepted the request, with it when the
 request is done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what is not done), 4 no such job or no live run.
