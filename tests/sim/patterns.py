@@ -96,15 +96,16 @@ class Patterns(World):
         for job in self.jobs:
             moves = self.invariants.intervals.get(job.name, {})
             self.read.update(at.stream for at, found in moves.items() if found and at.stream in self.due)
-            self._taken_up(job)
+            taken_up(self, job)
 
-    def _taken_up(self, job: Job) -> None:
-        state = self.invariants.truth(job).state
-        model = state.model
-        for task, owned in model.tasks.items() if model is not None else ():
-            positions = self.invariants.references[job.name, task].positions
-            if lacks := [at for at in owned if at not in positions]:
-                raise Violation(f"{task} has drained without {lacks}, which the model gives to it")
+
+def taken_up(world: World, job: Job) -> None:
+    """Raise if a task has drained without what the model gives to it."""
+    model = world.invariants.truth(job).state.model
+    for task, owned in model.tasks.items() if model is not None else ():
+        positions = world.invariants.references[job.name, task].positions
+        if lacks := [at for at in owned if at not in positions]:
+            raise Violation(f"{task} has drained without {lacks}, which the model gives to it")
 
 
 def joined(seed: int, *, faulty: bool = True) -> Patterns:

@@ -288,6 +288,8 @@ def test_a_run_behind_other_jobs_comes_back_as_it_was():
 def test_a_run_that_topics_have_joined_names_them_and_any_other_is_written_as_before():
     run = c.SetRun("r2", "d1", "running", "u", joined=("orders-it", "orders-be"), unjoined={"orders-wide": "too wide"})
     assert read(0, *encode(run, STAMP)).message == run
+    run = c.SetRun("r2", "d1", "running", "u", ungrown={"orders": "no multiple"})
+    assert read(0, *encode(run, STAMP)).message == run
     assert b"joined" not in encode(c.SetRun("r2", "d1", "running", "u"), STAMP)[1]
 
 
