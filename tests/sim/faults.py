@@ -326,7 +326,7 @@ class Faults:
                 self.world.invariants.folds(job)
 
     def growth(self) -> None:
-        """Add partitions to the source; a job with state uses them from the next run."""
+        """Add partitions to the source. A job reads them in its live run where it can, else from the next run."""
         world = self.world
         topic = EXTRAS if world.shape.mixed else SOURCE
         before = len(self.kafka.topics[topic])
