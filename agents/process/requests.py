@@ -259,6 +259,8 @@ def meant(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobN
         name = request.arguments.get(argument)
         if isinstance(name, str) and (there := list(names)) and name not in there:
             return offer(name, there)
+    if request.verb in r.VERBS and answer.why.startswith(r.UNKNOWN):
+        return "the worker that leads the job has an older version: upgrade the workers of the job"
     if answer.reason == c.Reason.OTHER_RUN and state.run is not None and state.live:
         return f"use --run-id {state.run.run_id}, or omit it"
     if request.verb == r.START and state.live:

@@ -32,6 +32,8 @@ VERBS = (
     GROW,
 )  # fmt: skip
 
+UNKNOWN = "unknown request"
+"""So begins the refusal of a verb that the leader does not have."""
 MAX_BYTES = 65_536
 """The largest request, in bytes: the messages that its effects need must fit, too."""
 MAX_RUN_ID = 200
@@ -186,7 +188,7 @@ def problem(request: SetRequest) -> str:
     "move needs 'to'"
     """
     if request.verb not in VERBS:
-        return f"unknown request '{request.verb:.80}'; one of {', '.join(VERBS)}"
+        return f"{UNKNOWN} '{request.verb:.80}'; one of {', '.join(VERBS)}"
     if why := _too_large(request):
         return why
     needed, allowed = _ARGUMENTS[request.verb]

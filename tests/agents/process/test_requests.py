@@ -52,7 +52,7 @@ def test_a_final_answer_is_a_value_or_the_error_that_it_means() -> None:
     assert [exit_code(one.value) for one in (failed, absent)] == [1, 4]
 
 
-@pytest.mark.parametrize("verb", ["drain", "stop", "pause", "resume", "move"])
+@pytest.mark.parametrize("verb", ["drain", "stop", "pause", "resume", "move", "grow"])
 def test_what_needs_a_live_run_is_not_written_when_there_is_none(verb: str) -> None:
     """Nobody may be there to refuse it, so it is refused here."""
     for found in (state(), state(run("stopped")), state(run("ended"))):
@@ -151,6 +151,22 @@ def test_a_refused_request_names_what_was_probably_meant(verb: str, arguments: d
             JOB,
         )
     assert refused.value.remedy == remedy
+
+
+def test_a_request_that_an_older_leader_does_not_know_says_whom_to_upgrade() -> None:
+    """The list of its verbs says what it can do; the one that was asked for is right."""
+    with pytest.raises(a.Refused) as refused:
+        a.outcome(
+            request("grow"), c.SetAnswer("u1", "refused", "unknown request 'grow'; one of start, stop"), state(), JOB
+        )
+    assert "unknown request 'grow'" in refused.value.what
+    assert "upgrade the workers" in refused.value.remedy
+
+
+def test_a_deadline_of_grow_lists_what_does_not_run_yet() -> None:
+    """With what it has got, as far as the caller can see."""
+    found = state(*GRANTS, c.SetTaskState("Partition 0", 1, "releasing"))
+    assert a.missing(found, request("grow")) == ["Partition 0 on w1: releasing"]
 
 
 def test_a_request_for_another_run_is_told_the_live_one() -> None:
