@@ -109,7 +109,7 @@ def _taken(draft: Draft, model: JobModel, was: Mapping[str, int]) -> list[dict[s
             )
             new = [task for task in more if not any(at.partition < was.get(at.stream, 0) for at in model.tasks[task])]
             old = [more[task] for task in more if task not in new]
-            then = []
+            then: list[str] = []
             if old and len(set(old)) == 1:
                 then.append(f"{_tasks(len(old))} {'one' if old[0] == 1 else old[0]} more")
             elif old:
@@ -127,7 +127,7 @@ def _tasks(number: int) -> str:
 def _refused(draft: Draft, run: SetRun, model: JobModel) -> list[dict[str, Any]]:
     """The inputs that have got partitions which this run does not read, and the topics that it does not."""
     counts, more = draft.memory.counts, draft.memory.more
-    waits = growth(draft, run, model, counted(draft, run)).refused if counts else {}
+    waits = growth(draft, run, model, counted(draft, run)).refused if counts else dict[str, str]()
     found = {stream: (model.streams.get(stream, 0), why) for stream, why in waits.items()}
     found |= {topic: (0, why) for topic, why in run.unjoined.items()}
     return [
