@@ -362,3 +362,34 @@ def test_nothing_is_counted_without_a_live_run_and_one_that_closes_meanwhile_say
     assert house.answer("u1")[0] == "failed"
     house.request("u3", "grow")
     assert house.state.answer("u3").reason == "no live run"
+
+
+def test_a_task_that_gets_more_while_another_worker_prepares_it_still_moves():
+    """The preparation was of the grant before; what the next owner has read of its log stays good."""
+    house = House(partitions=2)
+    house.worker("p1", follows=True)
+    house.near = False
+    house.worker("p2", follows=True)
+    house.run(3)
+    assert house.state.model.preparing
+    see(house, orders=4)
+    assert house.state.model.streams["orders"] == 4
+    house.near = True
+    house.run(400)
+    assert not house.state.model.preparing
+    assert {task: owner.processor for owner in house.workers for task in owner.tasks} == dict(house.state.model.wanted)
+    assert sorted(house.state.model.wanted.values()) == ["p1", "p2"]
+
+
+def test_a_stopped_run_goes_on_with_what_its_input_got_meanwhile():
+    house = House(partitions=2)
+    house.worker("p1")
+    house.request("u1", "stop")
+    assert house.state.run.state == "stopped"
+    house.partitions = {"orders": 4}
+    two = house.worker("p2")
+    house.request("u2", "start")
+    house.run(20)
+    assert (house.state.run.state, house.state.model.streams["orders"]) == ("running", 4)
+    assert StreamPartition("orders", 3) in house.state.model.tasks["Partition 1"]
+    assert len(two.tasks) == 2
