@@ -393,3 +393,45 @@ def test_a_stopped_run_goes_on_with_what_its_input_got_meanwhile():
     assert (house.state.run.state, house.state.model.streams["orders"]) == ("running", 4)
     assert StreamPartition("orders", 3) in house.state.model.tasks["Partition 1"]
     assert len(two.tasks) == 2
+
+
+def test_without_state_a_task_that_is_there_gets_nothing_more_once_one_has_ended():
+    """New tasks alone would be fine: they change none of those that are there."""
+    code = Graph((Input("orders"), Input("users")), (Stage("out", "to", ("orders", "users")),))
+    house, one = house_of(plan(graph=code), orders=1, users=2)
+    one.report("Partition 1", o.TaskState.ENDED)
+    see(house, orders=2)
+    assert "a task of the run has ended" in house.state.run.ungrown["orders"]
+    see(house, users=3)
+    house.run(3)
+    assert house.state.model.streams == {"orders": 1, "users": 3}
+    assert sorted(one.tasks) == ["Partition 0", "Partition 1", "Partition 2"]
+
+
+def test_tasks_that_get_different_numbers_are_counted_together():
+    """A grouper of the user's own."""
+
+    def halves(partitions, broadcast):
+        every = [StreamPartition(stream, n) for stream, width in partitions.items() for n in range(width)]
+        return {name: [at for at in every if at.partition % 2 == rest] for rest, name in enumerate(("Even", "Odd"))}
+
+    house, _ = house_of(plan(graph=graph(stateful=False, shuffle=None), grouper=halves), orders=2)
+    house.partitions = {"orders": 5}
+    house.request("u1", "grow")
+    assert house.answer("u1") == ("done", "orders: 2 → 5 partitions; 2 tasks read 3 more")
+
+
+def test_it_waits_for_the_tasks_of_a_run_that_begins():
+    house = House()
+    house.partitions = {}
+    one = house.worker("p1")
+    house.request("u1", "grow")
+    assert house.answer("u1") == ("refused", "no live run")
+    one.hold.add(CountInputs)
+    see(house, orders=2)
+    house.request("u2", "grow")
+    assert house.answer("u2")[0] == "running"
+    [asked] = one.held
+    one.feed(one.leader, Counts({"orders": 2}, asked=asked.number))
+    house.settle()
+    assert house.answer("u2") == ("done", "no input has new partitions")
