@@ -18,7 +18,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -35,7 +34,7 @@ from . import report
 from .filling import Record, write
 from .judging import Ends
 from .programs import Job, program
-from .rig import Program, make_topic, scratch
+from .rig import Program, command, make_topic, scratch
 from .run import Run
 
 TASK = "Partition 0"
@@ -122,22 +121,14 @@ def wait(one: Program, what: str, found: Any) -> None:
         time.sleep(0.05)
 
 
-def command(run: Run, *words: str) -> None:
-    """A command of headgate."""
-    subprocess.run(
-        [sys.executable, "-m", "headgate.agents.cli", *words, "-b", run.bootstrap],
-        check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S,
-    )  # fmt: skip
-
-
 def moved(run: Run, name: str, steady: Steady, old: Program, new: Program, number: int, how: str) -> dict[str, Any]:
     """Move the task to a worker that has just joined, and measure."""
     wait(new, "joined", lambda: any(event.get("event") == "readiness" and event.get("ready") for event in events(new)))
-    command(run, "config", "set", name, "placement.prepare", "5m" if how == "prepared" else "0s")
+    command(run.bootstrap, "config", "set", name, "placement.prepare", "5m" if how == "prepared" else "0s")
     time.sleep(SETTLE_S)
     quiet = steady.gap_s(time.time() - SETTLE_S, time.time())
     asked = time.time()
-    command(run, "move", name, TASK, "--to", f"worker-{number}", "--wait")
+    command(run.bootstrap, "move", name, TASK, "--to", f"worker-{number}", "--wait")
     wait(new, "runs", lambda: moments(new, "running"))
     time.sleep(SETTLE_S)
     runs = moments(new, "running")[-1]
@@ -161,9 +152,9 @@ def logged(one: Program, what: str) -> list[dict[str, Any]]:
 
 def ended(run: Run, name: str, steady: Steady, old: Program, new: Program, how: str) -> dict[str, Any]:
     """End the owner while another worker is there, and measure."""
-    command(run, "config", "set", name, "standby", str(int(how == "standby")))
-    command(run, "config", "set", name, "placement.prepare", "5m")
-    command(run, "config", "set", name, "stop.prepare", "5m" if how == "leaves, prepared" else "0s")
+    command(run.bootstrap, "config", "set", name, "standby", str(int(how == "standby")))
+    command(run.bootstrap, "config", "set", name, "placement.prepare", "5m")
+    command(run.bootstrap, "config", "set", name, "stop.prepare", "5m" if how == "leaves, prepared" else "0s")
     wait(new, "joined", lambda: any(event.get("ready") for event in logged(new, "readiness")))
     if how == "standby":
         wait(new, "follows", lambda: logged(new, "a task log is followed"))

@@ -42,7 +42,7 @@ from .filling import Record, write
 from .gaps import Output, gaps, owners, settled
 from .peers.kafka_streams import VERSION, that_tells
 from .programs import Job, program, without
-from .rig import Program, admin, drop_topics, loads, make_topic, scratch, topics
+from .rig import Program, admin, command, drop_topics, loads, make_topic, scratch, topics
 
 PARTITIONS = 8
 WORKERS = 3
@@ -236,7 +236,7 @@ class Fleet:
     def leader(self) -> str:
         """The worker that leads, if the program says it."""
         if self.variant.peer == "headgate":
-            found = json.loads(self.command("status", self.name, "-o", "json"))
+            found = json.loads(command(self.bootstrap, "status", self.name, "-o", "json"))
             return (found["leader"] or {}).get("processor", "")
         said = [
             (match[1], worker)
@@ -244,16 +244,6 @@ class Fleet:
             for match in LEADS.finditer(one.log.read_text(errors="replace"))
         ]
         return max(said)[1] if said else ""
-
-    def command(self, *words: str) -> str:
-        """What a command of headgate prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "headgate.agents.cli", *words, "-b", self.bootstrap],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise AssertionError(f"headgate {words[0]}: {done.stderr[-500:]}")
-        return done.stdout
 
     def busiest(self, spared: str = "") -> str:
         """The worker with the most partitions."""
@@ -280,7 +270,7 @@ class Fleet:
                 now = owners(self.feed.came)
                 target = min(set(now.values()) & set(self.live), key=list(now.values()).count)
                 moves = next(p for p, worker in now.items() if worker != target)
-                self.command("move", self.name, f"Partition {moves}", "--to", target, "--wait")
+                command(self.bootstrap, "move", self.name, f"Partition {moves}", "--to", target, "--wait")
                 told = self.until(lambda: owners(self.feed.came)[moves] == target, PATIENCE_S)
             case "away" | "back":
                 gone = self.busiest()

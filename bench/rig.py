@@ -39,6 +39,7 @@ PAD = "x" * 30
 Marks = list[tuple[float, int, int]]
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "out"
+COMMAND_S = 300.0
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -100,6 +101,17 @@ def read_all(bootstrap: str, topic: str) -> Iterator[Any]:
                     raise AssertionError(f"{topic}: {error}")
     finally:
         reader.close()
+
+
+def command(bootstrap: str, *words: str) -> str:
+    """What a command of headgate prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headgate.agents.cli", *words, "-b", bootstrap],
+        capture_output=True, text=True, timeout=COMMAND_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise AssertionError(f"headgate {words[0]}: {done.stderr[-500:]}")
+    return done.stdout
 
 
 _running: list[Program] = []

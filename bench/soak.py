@@ -42,9 +42,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from headgate.agents.broker.broker import Broker
 
 from . import report, soak_plot
-from .moves import command
 from .programs import PEERS, Job, program
-from .rig import OUT, PARTITIONS, USERS, Program, Tree, loads, make_topic, read_all, scratch
+from .rig import OUT, PARTITIONS, USERS, Program, Tree, command, loads, make_topic, read_all, scratch
 from .run import Run
 
 LIMIT_MB = 1.0
@@ -308,7 +307,7 @@ class Soak:
         task = self.chance.choice(sorted(owners) or ["Partition 0"])
         to = self.chance.choice([one.name for one in self.workers if one is not owners.get(task)])
         try:
-            command(self.run, "move", self.job, task, "--to", to, "--wait", "--timeout", "60s")
+            command(self.run.bootstrap, "move", self.job, task, "--to", to, "--wait", "--timeout", "60s")
         except subprocess.CalledProcessError as error:
             return f"{task} to {to}: exit code {error.returncode}"
         return f"{task} to {to}"

@@ -10,7 +10,7 @@ import contextlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, ParamSpec, Protocol, cast
 
 from ....core.batching.batch_progress import StepBatches
 from ....core.errors import RowRefused
@@ -65,6 +65,7 @@ from .letter_bounds import frame_bounds, letter_bounds
 from .made import operator_of
 from .step_clock import StepClock
 
+P = ParamSpec("P")
 DEEP = 100
 """The number of steps whose calls nest. Python allows about a thousand frames, and each step takes two or three."""
 StepTimes = Sequence[tuple[str, int]]
@@ -200,7 +201,7 @@ class Pipeline:
         self.reads: dict[int, frozenset[str]] = {}
         """The streams of this task whose records reach an operator, by the operator's id."""
         self._timers = timers
-        self._spread = Spread(widths, self._emit, self._before_it)
+        self._spread = Spread(widths, lambda *rows: self._write(self.buffer.emit, *rows), self._before_it)
         self._trace: bytes | None = None
         """The span in which records of outputs are written, as a header names it; None if they do not name it."""
         self._assemble(set(streams), careful)
@@ -353,23 +354,7 @@ class Pipeline:
         """Write rows to a topic, as part of the running letter."""
         if self._trace is not None:
             headers = named_rows(headers, len(values), self._trace)
-        self._emit(topic, partition, keys, values, timestamps, headers)
-
-    def _emit(
-        self,
-        topic: str,
-        partition: int | None,
-        keys: list[bytes | None] | None,
-        values: list[bytes | None],
-        timestamps: list[int],
-        headers: list[Headers] | None,
-    ) -> None:
-        try:
-            found = self.buffer.emit(topic, partition, keys, values, timestamps, headers)
-        except MustLearn as error:
-            self._unknown = error
-            raise
-        self._count_times(*found)
+        self._write(self.buffer.emit, topic, partition, keys, values, timestamps, headers)
 
     def emit_spans(
         self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
@@ -377,8 +362,12 @@ class Pipeline:
         """As `emit`, of records that lie in buffers."""
         if self._trace is not None:
             records = named_spans(records, self._trace)
+        self._write(self.buffer.emit_spans, topic, partition, records, rows)
+
+    def _write(self, write: Callable[P, tuple[int, int]], *rows: P.args, **named: P.kwargs) -> None:
+        """Write to the buffer, and note what must be learned first."""
         try:
-            found = self.buffer.emit_spans(topic, partition, records, rows)
+            found = write(*rows, **named)
         except MustLearn as error:
             self._unknown = error
             raise
