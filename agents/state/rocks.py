@@ -514,9 +514,7 @@ def open_rocks(path: Path, memory: StoreMemory, owner: Owner | None, tables: Ite
         _recover_elsewhere(path / DATABASE, lock)
         try:
             store = RocksStore(path, memory, StoreMeta(owner or Owner()), lock, tables)
-        except (
-            Exception
-        ) as error:  # rocksdict raises plain Exception for a damaged database, and for a disk that is full
+        except Exception as error:  # what rocksdict raises for a damaged database, and for a full disk
             if why := _refuses(path):
                 raise refused(f"in {path}", f"{error}; {why}") from error
             raise StoreUnusable(str(path), f"RocksDB cannot open it ({error})") from error

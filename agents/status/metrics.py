@@ -460,14 +460,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_trace_spans_sent_total",
         COUNTER,
-        "TraceSpans that the receiver of traces has taken; see `trace.sample`.",
+        "Spans that the receiver of traces has taken; see `trace.sample`.",
         (),
         _spans(lambda spans: spans.sent),
     ),
     Metric(
         "headgate_trace_spans_dropped_total",
         COUNTER,
-        "TraceSpans that were not sent: the receiver of traces was away, refused them, or did not keep up.",
+        "Spans that were not sent: the receiver of traces was away, refused them, or did not keep up.",
         (),
         _spans(lambda spans: spans.dropped),
     ),

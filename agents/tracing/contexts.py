@@ -23,7 +23,7 @@ class TraceContext(NamedTuple):
     trace: int
     span: int
     sampled: bool = True
-    """Whether somebody records it."""
+    """Whether it is recorded."""
 
     @property
     def header(self) -> bytes:
