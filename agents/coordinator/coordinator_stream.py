@@ -34,7 +34,7 @@ BATCH_BYTES = c.MAX_VALUE + 2 * c.MAX_KEY
 
 
 class CoordinatorReader:
-    """Follows the coordinator stream from its first record, read committed."""
+    """Follows the coordinator stream from its first record, read committed, without gaps."""
 
     def __init__(self, port: Port, offsets: Offsets, topic: str) -> None:
         self.at = StreamPartition(topic, 0)
@@ -90,36 +90,46 @@ class CoordinatorReader:
                 "the client stopped reading because of an error", remedy="none needed: another one is created"
             )
         taken = await fetched(self._port, consumer, self._answered, POLL_MS / 1000)
-        found = self._read(taken[0]) if taken else None
+        found = self._read(taken)
         if len(self._came_ms) == 2 and self.position >= self._stable:
             self.known_ms = self._came_ms[0]
         return found
 
-    def _read(self, taken: Taken) -> c.Read | None:
+    def _read(self, taken: list[Taken]) -> c.Read | None:
         """Decode what was fetched, up to the first batch that cannot be decoded. That batch is fetched again; its error is raised if it is
         the first.
         """
-        if taken.error is not None:
-            raise taken.error
         before, entries = self.position, list[c.Entry]()
         try:
-            for batch in taken.batches:
-                found = entries_of(batch, self.position)
-                for one in found[-1:]:
-                    self._port.broker.saw(one.append_ms, self._port.clock.now())
-                entries += found
-                self.position = batch.next
+            for one in taken:
+                self._append(one, entries)
         except EnvironmentFault:
             self._came_ms.clear()
-            if self._consumer is not None:
-                self._consumer.seek(self.at, self.position)
+            self._go_back()
             if self.position == before:
                 raise
-        else:
-            self.position = taken.next_position
         if entries:
             self.entries_to = entries[-1].offset + 1
         return c.Read(tuple(entries), self.position) if self.position > before else None
+
+    def _append(self, taken: Taken, entries: list[c.Entry]) -> None:
+        """Decode one piece of what was fetched. One that does not continue exactly here is fetched again: a gap would hide decisions."""
+        if taken.error is not None:
+            raise taken.error
+        if taken.start != self.position:
+            self._go_back()
+            return
+        for batch in taken.batches:
+            found = entries_of(batch, self.position)
+            for one in found[-1:]:
+                self._port.broker.saw(one.append_ms, self._port.clock.now())
+            entries += found
+            self.position = batch.next
+        self.position = taken.next_position
+
+    def _go_back(self) -> None:
+        if self._consumer is not None:
+            self._consumer.seek(self.at, self.position)
 
     async def end(self) -> int:
         """The current read-committed end of the stream, as the broker reports it."""

@@ -155,6 +155,9 @@ class _Reading:
         try:
             if taken.error is not None:
                 raise taken.error
+            if taken.start != one.position:  # it does not continue here
+                consumer.seek(taken.at, one.position)
+                return
             for batch in taken.batches:
                 one.state.fold(entries_of(batch, one.position))
                 one.position = batch.next

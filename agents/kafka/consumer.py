@@ -94,8 +94,8 @@ class KafkaConsumer:
     async def take(self) -> list[Taken]:
         """See `port`. After an error or a gap, records of its topic wait for new metadata, which tells whether they are another topic's."""
         with answered("reading"):
-            found = [*self._withheld, *await self._take()]
-        cleared, self._cleared, self._withheld = self._cleared, [], []
+            fetched = await self._take()  # meanwhile the doubt may be cleared, which moves what is withheld
+        found, cleared, self._cleared, self._withheld = [*self._withheld, *fetched], self._cleared, [], []
         if self._doubtful:
             self._look()
             self._withheld = [one for one in found if one.at.stream in self._doubtful and one.error is None]

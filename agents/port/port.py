@@ -202,7 +202,7 @@ class Consumer(Protocol):
         ...
 
     async def take(self) -> list[Taken]:
-        """What has been fetched since the last call, without waiting for the network."""
+        """What has been fetched since the last call, without waiting for the network: of a partition in one or several pieces, in order."""
         ...
 
     def seek(self, at: StreamPartition, offset: int) -> None:

@@ -22,7 +22,7 @@ from ...core.coordination import messages as c
 from ...core.coordination.events import Heartbeat
 from ...core.coordination.liveness import decode_beat
 from ...core.coordination.state import JobState
-from ...core.errors import DataError, DeclarationError, NotFound
+from ...core.errors import DataError, DeclarationError, EnvironmentFault, NotFound
 from ...core.names import JobName, Topics, incarnation_order, jobs_in
 from ...core.settings import find, offer, parse
 from ..coordinator.coordinator_stream import CoordinatorReader
@@ -52,10 +52,17 @@ class Follower:
     keep: bool = False
 
     async def to_end(self) -> JobState:
-        """Read to the current end of the stream."""
-        end = await self.reader.end()
+        """Read to the current end of the stream. Raises `EnvironmentFault` if nothing comes for `CONNECT_S`."""
+        end, heard_s = await self.reader.end(), time.monotonic()
         while self.reader.position < end:
-            await self.more()
+            if await self.more():
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s >= CONNECT_S:
+                raise EnvironmentFault(
+                    f"no broker has answered for {CONNECT_S:g} s about {self.reader.at.stream}, which is read up to "
+                    f"{self.reader.position} of {end}",
+                    remedy="check that the partitions of these topics have a leader",
+                )
         return self.job
 
     async def more(self) -> bool:

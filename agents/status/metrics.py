@@ -181,11 +181,11 @@ def _lost_lines(worker: Worker) -> Iterator[MetricSample]:
 
 
 def _spans(count: Callable[[TraceSpans], int]) -> Callable[[Worker], Iterator[MetricSample]]:
-    """Nothing of a worker that has traced nothing."""
+    """Zero for a worker that has traced nothing, so that a rate of it begins with its first span."""
 
     def read(worker: Worker) -> Iterator[MetricSample]:
-        if worker.traces.spans is not None:
-            yield (), float(count(worker.traces.spans))
+        spans = worker.traces.spans
+        yield (), 0.0 if spans is None else float(count(spans))
 
     return read
 

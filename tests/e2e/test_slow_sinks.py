@@ -276,9 +276,12 @@ async def test_files_whose_store_is_away_are_written_later(
     await job.write(source, [{"n": n, "text": ""} for n in range(3 * ROWS)])
     await worker.until(lambda: len(tries) >= 3, "it is tried again")
     [op] = [op for op in worker.worker.actors[SLOW].site.pipeline.operators if type(op).__name__ == "BatchOp"]
-    first = op.batches().batches[0]
-    assert "the store is away" in first.error
-    assert first.why.startswith("its sink is away; it is tried again in ")
+
+    def waits() -> bool:
+        first = op.batches().batches[0]  # between two tries; during one it says something else
+        return "the store is away" in first.error and first.why.startswith("its sink is away; it is tried again in ")
+
+    await worker.until(waits, "it says why it waits")
     away.set()
 
     def there() -> list[int]:

@@ -464,7 +464,9 @@ class SimConsumer:
             else:
                 taken = None
                 if following > position:
-                    taken = Taken(part.at, position, _batches(log, records, following), following)
+                    cut = len(records) // 2 if following % 2 else 0
+                    batches = [*_batches(log, records[:cut], following), *_batches(log, records[cut:], following)]
+                    taken = Taken(part.at, position, batches, following)
             found.append((part, epoch, taken, end, stable, start))
         process.schedule.post(process, process.schedule.latency(), process.loop.call_soon, self._arrived, found)
 
@@ -498,7 +500,7 @@ class SimConsumer:
         found: list[Taken] = []
         for part in self._parts.values():
             if part.ready is not None and not part.paused:
-                found.append(part.ready)
+                found += _pieces(part.ready)
                 if part.ready.error is None:
                     part.position = part.ready.next_position
                 part.ready = None
@@ -564,6 +566,17 @@ class SimConsumer:
 def _bounds(kafka: Any, at: StreamPartition, log: Any) -> tuple[int, int]:
     kafka.up(*at)
     return log.start, log.stable
+
+
+def _pieces(taken: Taken) -> list[Taken]:
+    """What was fetched in pieces of one batch each, as a client gives out what it has withheld together with what came later."""
+    if taken.error is not None or len(taken.batches) < 2:
+        return [taken]
+    ends = [*(batch.next for batch in taken.batches[:-1]), taken.next_position]
+    starts = [taken.start, *ends[:-1]]
+    return [
+        Taken(taken.at, start, [batch], end) for start, batch, end in zip(starts, taken.batches, ends, strict=True)
+    ]
 
 
 def _batches(log: Any, records: list[Record], following: int) -> list[RecordBatch]:

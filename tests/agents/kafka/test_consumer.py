@@ -88,3 +88,26 @@ async def test_what_is_fetched_behind_an_error_waits_for_metadata_that_was_asked
     assert await consumer.take() == [second]
     consumer._heard(IN, FetchAnswer(19.5, "", 9, 9, 0))
     assert below.asked == []
+
+
+@pytest.mark.asyncio
+async def test_a_doubt_that_is_cleared_while_the_client_is_asked_gives_each_record_once() -> None:
+    consumer: Any = KafkaConsumer(
+        ClientSettings("nowhere:1"), lambda at, answer: None, name="test", fetch_bytes=1, max_wait_ms=1, raw=True
+    )
+    below, first, second = Below(), Taken(IN, 5), Taken(IN, 6)
+    consumer.consumer = SimpleNamespace(_client=below)
+
+    async def take() -> list[Taken]:
+        return [first]
+
+    async def take_while_it_is_cleared() -> list[Taken]:
+        await below.tell()
+        await below.tell()
+        return [second]
+
+    consumer._take = take
+    consumer._heard(IN, FetchAnswer(1.0, "UnknownTopicOrPartitionError", -1, -1, -1))
+    assert await consumer.take() == []
+    consumer._take = take_while_it_is_cleared
+    assert await consumer.take() == [first, second]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from headgate.agents.process.reading import Hearing, HeartbeatPace, LastHeartbeat, pace_of
+from headgate.agents.process import reading
+from headgate.agents.process.reading import Follower, Hearing, HeartbeatPace, LastHeartbeat, pace_of
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.messages import Entry, ProcessorState, RunState, SetProcessor, SetRun, key_of
 from headgate.core.coordination.state import JobState
+from headgate.core.errors import EnvironmentFault
+from headgate.core.names import StreamPartition
 
 FIRST, SECOND = "000001-aa", "000002-bb"
 
@@ -69,3 +75,23 @@ def test_who_speaks_seldom_lives() -> None:
     beat = Heartbeat("w1", "a", FIRST, 0.0)
     assert Hearing({"a": LastHeartbeat(beat, 59.0, pace_of(state))}).present(state) == [beat]
     assert Hearing({"a": LastHeartbeat(beat, 61.0, pace_of(state))}).present(state) == []
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_nobody_answers_for_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        at, position = StreamPartition("stream", 0), 3
+
+        async def end(self) -> int:
+            return 5
+
+        async def read(self) -> None:
+            now[0] += 0.5
+
+    now, silent = [0.0], Silent()
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    reader: Any = silent
+    with pytest.raises(EnvironmentFault, match="no broker has answered for 20 s about stream, which is read up to 3 of 5"):
+        await Follower(reader).to_end()
+    silent.position = 5
+    assert await Follower(reader).to_end() == JobState()
