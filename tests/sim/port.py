@@ -464,7 +464,7 @@ class SimConsumer:
             else:
                 taken = None
                 if following > position:
-                    cut = len(records) // 2 if following % 2 else 0
+                    cut = len(records) // 2 if following % 2 and not self._of_data else 0
                     batches = [*_batches(log, records[:cut], following), *_batches(log, records[cut:], following)]
                     taken = Taken(part.at, position, batches, following)
             found.append((part, epoch, taken, end, stable, start))
@@ -574,9 +574,7 @@ def _pieces(taken: Taken) -> list[Taken]:
         return [taken]
     ends = [*(batch.next for batch in taken.batches[:-1]), taken.next_position]
     starts = [taken.start, *ends[:-1]]
-    return [
-        Taken(taken.at, start, [batch], end) for start, batch, end in zip(starts, taken.batches, ends, strict=True)
-    ]
+    return [Taken(taken.at, start, [batch], end) for start, batch, end in zip(starts, taken.batches, ends, strict=True)]
 
 
 def _batches(log: Any, records: list[Record], following: int) -> list[RecordBatch]:

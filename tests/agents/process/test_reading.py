@@ -91,7 +91,9 @@ async def test_a_stream_that_nobody_answers_for_is_not_waited_for_without_end(mo
     now, silent = [0.0], Silent()
     monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: now[0]))
     reader: Any = silent
-    with pytest.raises(EnvironmentFault, match="no broker has answered for 20 s about stream, which is read up to 3 of 5"):
+    with pytest.raises(
+        EnvironmentFault, match="no broker has answered for 20 s about stream, which is read up to 3 of 5"
+    ):
         await Follower(reader).to_end()
     silent.position = 5
     assert await Follower(reader).to_end() == JobState()
