@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.kafka import consumer as consumers
 from headgate.agents.process.requests import Refused
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -105,3 +106,20 @@ async def test_a_worker_that_is_stopped_for_good_leaves_its_tasks_to_the_others_
     assert one.worker.coordination.member.job.run.state == "running"
     with pytest.raises(Refused, match="w9"):
         await job.ask("stop", worker="w9")
+
+
+async def test_nothing_of_the_stream_is_left_out_where_each_answer_comes_late(job, topic, monkeypatch):
+    """Behind a late answer records wait for metadata, and then come in pieces. Requests, answers, grants and states are all read."""
+    monkeypatch.setattr(consumers, "GAP_S", 0.0)
+    inp, out = topic("in", 4), topic("out", 4)
+    one, two = await two_workers(job, inp, out)
+    for moves in range(1, 4):
+        task = sorted(one.states())[0]
+        assert (await job.ask("move", task=task, to="w2")).state == "done"
+        assert (await job.ask("pause", stream=inp)).state == "done"
+        assert (await job.ask("resume", stream=inp)).state == "done"
+        await two.until(lambda task=task: two.state(task) == "running", "it runs where it was moved")
+        await job.write(inp, users())
+        await counted(job, out, moves)
+        assert (await job.ask("move", task=task, to="w1")).state == "done"
+        await one.until(lambda task=task: one.state(task) == "running", "it is back")
