@@ -7,6 +7,7 @@ and does not count. Behind a `None` the fault is over, and only its effect is st
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -81,6 +82,13 @@ def until(done: Callable[[], bool], seconds: float, *, over: bool = False) -> Ge
     return done()
 
 
+def frozen(pid: int) -> bool:
+    """Whether a process is stopped. Another fault may have ended it meanwhile."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    return False
+
+
 # ------------------------------------------------------------------------------------------------------------------- workers
 
 
@@ -113,7 +121,7 @@ def stopped(fleet: Fleet, least_s: float, most_s: float, *, superseded: bool) ->
         return 0
     process, ready, incarnations = worker.process, worker.ready, worker.incarnations
     process.send_signal(signal.SIGSTOP)
-    shown = yield from until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, PATIENCE_S)
+    shown = yield from until(lambda: frozen(process.pid), PATIENCE_S)
     yield fleet.chance.uniform(least_s, most_s)
     if process.poll() is not None:
         return 0  # somebody has killed it meanwhile
@@ -244,7 +252,7 @@ def broker_stopped(fleet: Fleet) -> Steps:
         return 0
     with fleet.without(node):
         fleet.broker.pause(node)
-        shown = yield from until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, PATIENCE_S)
+        shown = yield from until(lambda: frozen(pid), PATIENCE_S)
         yield fleet.chance.uniform(1.0, 7.0)
         fleet.broker.resume(node)
     return int(shown)
