@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +16,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
 SEED = 11
 
 
-@pytest.mark.skipif(
-    "HEADGATE_CHAOS" not in os.environ, reason="HEADGATE_CHAOS=1 runs three brokers and 18 faults, for minutes"
-)
 def test_a_fleet_that_meets_each_fault_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """In a process of its own, which may mount disks. How late time went on is measured by the long form, on a machine of its own."""
     kept = tmp_path / "chaos.jsonl"
