@@ -39,7 +39,7 @@ from headgate.core.names import JobName, Topics
 from headgate.core.turns import LetterCosts
 
 from .. import forked
-from ..spark_in_process import warm_sessions
+from ..spark_in_process import hand_on, shared_sessions
 
 QUICK = {
     "placement.debounce": "20ms",
@@ -319,8 +319,16 @@ async def _partitions(consumer: Any, topic: str) -> set[int] | None:
 
 @pytest.fixture(scope="module")
 def warm() -> Iterator[Any]:
-    """One session for all workers of a module that live in this process."""
-    yield from warm_sessions()
+    """One session for all workers that live in this process, handed on from file to file."""
+    yield from shared_sessions(HERE)
+HERE = Path(__file__).parent
+
+
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Called before the fixtures of a test end."""
+    hand_on(HERE, nextitem)
+
+
 
 
 @pytest_asyncio.fixture
