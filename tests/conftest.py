@@ -4,7 +4,8 @@
   on a free port, in a temporary directory. It goes when the run goes, even by SIGKILL: a guard waits on a file lock that
   this process holds.
 - `topic`: a factory of topics that only this test uses: `topic("orders", partitions=4, config={...}) -> name`.
-- `private_kafka`: a broker for one test module alone, for tests that stop, kill or pause it. `secure_kafka`: with TLS, SCRAM, ACLs.
+- `secure_kafka`: another one for the whole run, with TLS, SCRAM and ACLs.
+- `private_kafka`: a broker for one test module alone, for tests that stop, kill or pause it.
 - `guarded`: a directory in which a test may start brokers of any other kind.
 - At the end no child process of ours may be left; one that is fails the run.
 
@@ -137,11 +138,25 @@ def kafka() -> Broker | Elsewhere:
     """The broker of this run."""
     if other := os.environ.get(OTHER):
         return Elsewhere(other)
+    return _of_the_run("kafka", secure=False)
+
+
+@pytest.fixture(scope="session")
+def secure_kafka() -> Broker:
+    """The broker of this run with TLS, SCRAM users and ACLs: `client_settings(user)`, `allow(...)`, `disallow(...)`.
+
+    A test gives and takes rights on names of its own only.
+    """
+    return _of_the_run("secure", secure=True)
+
+
+def _of_the_run(name: str, *, secure: bool) -> Broker:
+    """One for all pytest workers."""
     with _guarded() as root:
-        running = Broker.at(root / "kafka")
+        running = Broker.at(root / name)
         if running is not None and running.is_running():
             return running
-        return Broker.start(root / "kafka", timeout_s=READY_S)
+        return Broker.start(root / name, secure=secure, timeout_s=READY_S)
 
 
 @pytest.fixture(scope="session")
@@ -175,13 +190,6 @@ def guarded() -> Path:
 def private_kafka(guarded: Path) -> Iterator[Broker]:
     """A broker that one module may kill."""
     with Broker.start(guarded / f"private-{uuid.uuid4().hex[:8]}", timeout_s=READY_S) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def secure_kafka(guarded: Path) -> Iterator[Broker]:
-    """A broker with TLS, SCRAM users and ACLs: `client_settings(user)`, `allow(...)`, `disallow(...)`."""
-    with Broker.start(guarded / f"secure-{uuid.uuid4().hex[:8]}", secure=True, timeout_s=READY_S) as broker:
         yield broker
 
 

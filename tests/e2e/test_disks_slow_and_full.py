@@ -6,9 +6,13 @@ import asyncio
 import contextlib
 import errno
 import random
+import re
+import resource
 import shutil
 import time
+import uuid
 
+import aiohttp
 import pytest
 
 import headgate as hg
@@ -118,3 +122,46 @@ async def test_a_store_that_fails_beside_the_letters_fails_its_task_and_no_other
     await job.write(inp, [{"k": f"k{n}"} for n in range(100)])
     await one.until(lambda: rows_of(one, "Partition 1") > 0, "the other task works on")
     assert not one.task.done()
+
+
+FULL = """
+import resource, signal
+import headgate as hg
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+app = hg.App("JOB")
+app.input("IN", key="k").agg(n=hg.count(), last=hg.last("pad"), name="big").to("OUT")
+"""
+
+
+async def test_a_full_disk_fails_the_task_with_reason_and_remedy(job, topic):
+    """A worker whose files may not grow: the store says so, the task has failed, the process lives and its page tells."""
+    inp, out = topic("in", 1), topic("out", 1)
+    source = FULL.replace("IN", inp).replace("OUT", out)
+    one = await job.process(source)
+    await job.write(inp, [{"k": "a", "pad": "x"}])
+    await job.records(out, 1)
+    resource.prlimit(one.process.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))
+    await job.write(inp, [{"k": f"k{n}", "pad": uuid.uuid4().hex * 20} for n in range(3000)])
+
+    async def told():
+        while "accepts no write" not in one.text():
+            assert one.process.returncode is None, one.text()[-3000:]
+            await asyncio.sleep(0.05)
+
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(told(), 240)
+    text = one.text()
+    assert "accepts no write" in text, text[-3000:]
+    assert "free some disk space" in text
+    assert one.process.returncode is None
+    page = re.search(r"http://127\.0\.0\.1:\d+(?=\D)", text)
+    assert page is not None
+    async with asyncio.timeout(240), aiohttp.ClientSession() as web:
+        while True:
+            async with web.get(page[0] + "/api/status") as answer:
+                [task] = (await answer.json())["tasks"]
+            if task["said"] == "failed" and "accepts no write" in task["why"]:
+                break
+            await asyncio.sleep(0.05)
+    assert one.process.returncode is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 import stat
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +36,13 @@ def settings(
         "sasl_plain_password": password or passwords(broker.secrets)[user],
         "ssl_context": ssl.create_default_context(cafile=str(broker.secrets / "ca.pem")),
     }
+
+
+@pytest.fixture(scope="module")
+def secure_kafka(guarded: Path) -> Iterator[Broker]:
+    """One for this file, which kills it."""
+    with Broker.start(guarded / "secure", secure=True, timeout_s=READY_S) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Brokers that are away and do not come back: what is closed is closed, and whoever is told to go goes, in the time that he has."""
+"""Brokers that are away: the job goes on once they are back; until then what is closed is closed, and who is told to go goes, in time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import signal
 
+import orjson
 import pytest
 
 import headgate as hg
@@ -21,6 +22,31 @@ from ..conftest import READY_S
 from .scenes import COUNTS, made, named
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+@pytest.mark.slow
+async def test_a_broker_that_restarts_holds_a_job_up_and_breaks_nothing(job_on, private_kafka):
+    """Killed and back after half a minute: the job goes on by itself, every record counts once. Chaos has those that are away for less."""
+    async with job_on(private_kafka) as job:
+        inp, out = named("in", "out")
+        await made(job.client, (inp, 2), (out, 2))
+        app = hg.App(job.name)
+        app.input(inp).repartition("k").agg(n=hg.count()).to(out)
+        one = await job.start(app)
+        await one.until_running(2)
+        await job.write(inp, [{"k": f"k{n % 10}"} for n in range(200)])
+        await job.records(out, 10)
+        await asyncio.to_thread(private_kafka.kill)
+        await asyncio.sleep(30)
+        await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
+        await one.until_running(2, within_s=240)
+        await job.write(inp, [{"k": f"k{n % 10}"} for n in range(200)])
+        async with asyncio.timeout(240):
+            while True:
+                last = {r.key: orjson.loads(r.value)["n"] for r in await job.records(out, 10)}
+                if set(last.values()) == {40} and len(last) == 10:
+                    break
+                assert max(last.values()) <= 40
 
 
 async def test_a_consumer_is_closed_while_the_broker_is_away(private_kafka):
