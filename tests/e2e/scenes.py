@@ -1,17 +1,21 @@
-"""What several scenes begin with or ask: topics on a broker of their own, why a task failed, a worker held up at its restore."""
+"""What several scenes begin with or ask: a job that counts, a target that is away, topics on a broker of their own, why a task failed, a
+worker held up at its restore."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 import struct
 import uuid
 from pathlib import Path
 
+import orjson
 from aiokafka import AIOKafkaProducer
 
+import headgate as hg
 from headgate.agents.broker.wire import exchange
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
@@ -28,6 +32,23 @@ import headgate as hg
 app = hg.App("JOB")
 app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
 """
+
+
+def counting(job, inp, out):
+    """A count for each user, without a shuffle: a table in every task."""
+    app = hg.App(job.name)
+    app.input(inp, key="user").agg(n=hg.count(), name="counts").to(out)
+    return app
+
+
+async def counted(job, out, each, users=40):
+    """Wait until every user has been seen this often; never more."""
+    async with asyncio.timeout(240):
+        while True:
+            last = {r.key.decode(): orjson.loads(r.value)["n"] for r in await job.records(out, 1)}
+            assert max(last.values()) <= each
+            if len(last) == users and set(last.values()) == {each}:
+                return
 
 
 async def made(client, *specs):
@@ -95,6 +116,62 @@ async def intake_on(kafka, *sources, **options):
         yield intake
     finally:
         await intake.stop()
+
+
+def asked(one):
+    """Has every question to a target counted from now on."""
+    count = itertools.count(1)
+    said = {"questions": 0}
+    before = one.worker.coordination.member_edge.probe
+
+    async def probe(target):
+        answer = await before(target)
+        said["questions"] = next(count)
+        return answer
+
+    one.worker.coordination.member_edge.probe = probe
+    return said
+
+
+@contextlib.asynccontextmanager
+async def steadily(job, inp, partition, **more):
+    """Records for a neighbour, as long as the block lasts; how many there were is in the list."""
+    written = []
+
+    async def feed():
+        for n in itertools.count():
+            await job.write(inp, [{"n": n, **more}], partition=partition)
+            written.append(n)
+            await asyncio.sleep(0.05)
+
+    task = asyncio.get_running_loop().create_task(feed())
+    try:
+        yield written
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def split(job, inp, bad, good):
+    """Each record says where it goes, so that each task writes to one of the outputs only."""
+    app = hg.App(job.name)
+    records = app.input(inp)
+    records.filter(lambda v: v["to"] == "bad").to(bad)
+    records.filter(lambda v: v["to"] == "good").to(good)
+    return app
+
+
+async def asked_in_vain(job, one, said, written, good, guilty):
+    """The target is asked three times; all the while the neighbour's records come out, and nobody is disturbed."""
+    neighbour, now = one.worker.actors["Partition 3"], life(one)
+    for questions in (1, 2, 3):
+        await one.until(lambda n=questions: said["questions"] >= n, "the target is asked", within_s=240)
+        await job.values(good, len(written), more_s=0)
+        assert all(why(one, task) for task in guilty)
+        assert one.worker.actors["Partition 3"] is neighbour
+        assert life(one) == now
+    return neighbour
 
 
 def named(*fronts):

@@ -11,14 +11,9 @@ import pytest
 import headgate as hg
 from headgate.agents.state.store import Owner
 
+from .scenes import counting
+
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-
-
-def counting(job, inp, out):
-    """A count for each user, without a shuffle: one task, one table."""
-    app = hg.App(job.name)
-    app.input(inp, key="user").agg(n=hg.count(), name="counts").to(out)
-    return app
 
 
 def rows(count, keys=50):

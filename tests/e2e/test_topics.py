@@ -10,7 +10,6 @@ import uuid
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.storage import node_dir
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, TopicsAdmin, TopicSpec
@@ -114,65 +113,6 @@ async def test_a_mistyped_name_makes_no_topic(private_kafka, tmp_path):
     headgate("send orders 1")
     headgate("run job:app --bounded")
     assert '"value": 1' in headgate("tail totals")
-
-
-REPLICATED = """\
-import headgate as hg
-
-app = hg.App("replicated")
-app.input("orders").repartition("n", partitions=2).agg(n=hg.count(), name="counts").to("totals")
-"""
-
-
-async def test_replicas_and_retention_are_settings(tmp_path):
-    """Each topic that the job creates has them. A topic that is there otherwise is used, and named: at the start, and in the plan."""
-    (tmp_path / "job.py").write_text(REPLICATED)
-    with Broker.start(tmp_path / "kafka", nodes=3) as broker:
-        place = {"HEADGATE_BOOTSTRAP": broker.bootstrap, "HEADGATE_STATE_DIR": str(tmp_path / "state")}
-        said = {"HEADGATE_TOPIC_REPLICAS": "2", "HEADGATE_TOPIC_MIN_INSYNC": "1"}
-        kept = {"HEADGATE_TOPIC_OUTPUT_RETENTION": "2d", "HEADGATE_TOPIC_DEAD_LETTERS_RETENTION": "3d"}
-        environment = {**os.environ, **place, **said, **kept, "HEADGATE_TOPIC_CREATE_OUTPUTS": "true"}
-
-        def headgate(line, **other):
-            done = forked.run(shlex.split(line), env={**environment, **other}, cwd=tmp_path)
-            assert done.returncode == 0, done.stdout + done.stderr
-            return done.stdout, done.stderr
-
-        headgate("topics create orders --partitions 2")
-        headgate("""send orders '{"n": 1}'""")
-        commands, _ = headgate("topics plan job:app")
-        assert len(commands.splitlines()) == 6
-        assert all("--replication-factor 2" in one and "min.insync.replicas=1" in one for one in commands.splitlines())
-        headgate("run job:app --bounded")
-        topics = TopicsAdmin(ClientSettings(broker.bootstrap))
-        await topics.start()
-        try:
-            own = [one for one in await topics.names() if "replicated" in one or one == "totals"]
-            found = await topics.find(own)
-        finally:
-            await topics.stop()
-        assert len(found) == 6
-        assert {(one.replicas, one.config["min.insync.replicas"]) for one in found.values()} == {(2, "1")}
-        dead = next(one for name, one in found.items() if name.endswith("dead-letters"))
-        assert (found["totals"].config["retention.ms"], dead.config["retention.ms"]) == ("172800000", "259200000")
-
-        assert json.loads(headgate("plan job:app -o json")[0])["differs"] == []
-        more = {"HEADGATE_TOPIC_REPLICAS": "3", "HEADGATE_TOPIC_OUTPUT_RETENTION": "7d"}
-        differs = json.loads(headgate("plan job:app -o json", **more)[0])["differs"]
-        assert sorted({one["topic"] for one in differs}) == sorted(found)
-        assert {one["what"] for one in differs} == {
-            "it has 2 replicas, and the settings say 3",
-            "retention.ms is 172800000, and the settings say 604800000",
-        }
-        assert (
-            "Note: the topic totals: it has 2 replicas, and the settings say 3" in headgate("plan job:app", **more)[1]
-        )
-        log = headgate("run job:app --bounded --log-format json", **more)[1]
-        lines = [json.loads(one) for one in log.splitlines() if one.startswith("{")]
-        warned = [one for one in lines if one["event"] == "a topic is not as the settings say"]
-        assert sorted((one["topic"], one["what"]) for one in warned) == sorted(
-            (one["topic"], one["what"]) for one in differs
-        )
 
 
 async def test_more_replicas_than_brokers_name_the_setting(kafka, tmp_path, topic):

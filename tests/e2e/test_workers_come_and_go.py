@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import orjson
 import pytest
 
-import headgate as hg
 from headgate.agents.kafka import consumer as consumers
 from headgate.agents.process.requests import Refused
+
+from .scenes import counted, counting
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PATIENT = {"placement.rejoin-grace": "120s"}
 """Tasks with state wait for a worker that went, far longer than any of these tests."""
-
-
-def counting(job, inp, out):
-    """A count for each user, with state in every task."""
-    app = hg.App(job.name)
-    app.input(inp, key="user").agg(n=hg.count(), name="counts").to(out)
-    return app
-
-
-async def counted(job, out, each, users=40):
-    """Wait until every user has been seen this often; never more."""
-    async with asyncio.timeout(240):
-        while True:
-            last = {r.key.decode(): orjson.loads(r.value)["n"] for r in await job.records(out, 1)}
-            assert max(last.values()) <= each
-            if len(last) == users and set(last.values()) == {each}:
-                return
 
 
 def users(count=40):
