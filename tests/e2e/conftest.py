@@ -53,6 +53,8 @@ QUICK = {
 OPEN_S = 2.0
 """So long nothing comes to a reader that has found what it looks for, until it takes the rest for an open transaction, which may stay
 open as long as it likes."""
+MORE_S = 0.15
+"""So long records are waited for that should not come: three commits of `QUICK`."""
 WAIT_S = 200.0
 """Far more than anything here needs; a test that waits for what never comes is the only one that it costs."""
 
@@ -231,7 +233,7 @@ class Jobs:
             await self._producer.stop()
             self._producer = None
 
-    async def records(self, topic: str, count: int, *, within_s: float = WAIT_S, more_s: float = 0.3) -> list[Any]:
+    async def records(self, topic: str, count: int, *, within_s: float = WAIT_S, more_s: float = MORE_S) -> list[Any]:
         """At least `count` committed records, all that is written by then, and what comes in the moment behind it.
 
         `more_s=0`: as soon as there are as many.
@@ -251,7 +253,7 @@ class Jobs:
             end: dict[TopicPartition, int] | None = None
             quiet_at = None
             while quiet_at is None or time.monotonic() < quiet_at:
-                got = await consumer.getmany(timeout_ms=100)
+                got = await consumer.getmany(timeout_ms=50)
                 for batch in got.values():
                     found += batch
                 if len(found) >= count and more_s and end is None:
@@ -310,18 +312,15 @@ class Jobs:
 
 
 async def _partitions(consumer: Any, topic: str) -> set[int] | None:
-    await consumer._client.force_metadata_update()
-    found = consumer._client.cluster.partitions_for_topic(topic)
+    """Of this topic alone: a client that knows of none asks for all of the broker, which are thousands in the course of a run."""
+    client = consumer._client
+    await (client.force_metadata_update() if topic in client._topics else client.add_topic(topic))
+    found = client.cluster.partitions_for_topic(topic)
     if found is None:
-        consumer._client.add_topic(topic)
         await asyncio.sleep(0.05)
     return found
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Any]:
-    """One session for all workers that live in this process, handed on from file to file."""
-    yield from shared_sessions(HERE)
 HERE = Path(__file__).parent
 
 
@@ -330,6 +329,10 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     hand_on(HERE, nextitem)
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Any]:
+    """One session for all workers that live in this process, handed on from file to file."""
+    yield from shared_sessions(HERE)
 
 
 @pytest_asyncio.fixture
@@ -369,15 +372,15 @@ def _long_letters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def job_on(tmp_path: Path) -> Any:
-    """A job on another broker: `async with job_on(private_kafka) as job`."""
-@pytest.fixture
 def swept() -> Iterator[None]:
     """What a thrown-away producer never told anybody is logged now, and not while pytest parses something: that would end the run."""
     yield
     gc.collect()
 
 
+@pytest.fixture
+def job_on(tmp_path: Path) -> Any:
+    """A job on another broker: `async with job_on(private_kafka) as job`."""
 
     @contextlib.asynccontextmanager
     async def on(broker: Any, client: ClientSettings | None = None) -> Any:
