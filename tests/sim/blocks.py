@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from itertools import count, islice
 from pathlib import Path
 
@@ -52,20 +53,14 @@ def fixed_blocks(part: int) -> list[int]:
     return list(range(part, FIXED // BLOCK, 2))
 
 
-def edge_blocks() -> list[list[int]]:
+def edge_blocks(besides: Collection[int] = ()) -> list[list[int]]:
     """The first seeds that draw edges, further requests, and cancelled calls; those with branches, calm ones, those that rank rows or
-    tick, those that release parked rows or leave them out, and those that ask a service."""
+    tick, those that release parked rows or leave them out, and those that ask a service. `besides`: seeds that are run elsewhere."""
     drawn = ((edges_of, EDGES_FROM), (further_of, FURTHER_FROM), (calls_of, CALLS_FROM))
-    return [
-        *(list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn),
-        BRANCHED,
-        CALM,
-        RANKED,
-        TICKING,
-        RELEASED,
-        LEFT_OUT,
-        ASKING,
-    ]
+    blocks = [list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn]
+    blocks += [BRANCHED, CALM, RANKED, TICKING, RELEASED, LEFT_OUT, ASKING]
+    own = ([seed for seed in block if seed not in besides] for block in blocks)
+    return [block for block in own if block]
 
 
 def run_fixed(block: int) -> None:
