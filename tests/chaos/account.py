@@ -15,7 +15,7 @@ import msgpack
 import orjson
 
 from headgate.core.progress.frames import BatchFrame, UserFrame, decode
-from headgate.core.task.stored.checkpoint import CHECKPOINT_KEY, decode_checkpoint, parse_log_key
+from headgate.core.task.stored.checkpoint import CHECKPOINT_KEY, parse_log_key
 
 from .reader import read_all
 from .windows import KINDS, Record
@@ -38,22 +38,10 @@ class Truth:
         return sum(map(len, self.amounts.values()))
 
 
-def positions(bootstrap: str, log: str, source: str) -> dict[int, int]:
-    """How far each partition of the input has been read, as the last checkpoint of each task says."""
-    found: dict[int, int] = {}
-    for message in read_all(bootstrap, log):
-        if message.key() == CHECKPOINT_KEY:
-            checkpoint = decode_checkpoint(message.value() or b"")
-            found.update({at.partition: offset for at, offset in checkpoint.positions.items() if at.stream == source})
-    return found
-
-
-def recount(bootstrap: str, topic: str, upto: dict[int, int] | None = None) -> Truth:
-    """Count the input again (up to these positions), and see that the load itself is in order."""
+def recount(bootstrap: str, topic: str) -> Truth:
+    """Count the input again, and see that the load itself is in order."""
     truth = Truth()
     for message in read_all(bootstrap, topic):
-        if upto is not None and (message.offset() or 0) >= upto.get(message.partition() or 0, 0):
-            continue
         value = orjson.loads(message.value())
         known = truth.amounts[value["key"]]
         assert value["seq"] == len(known), f"the load is not in order: {value} after {len(known)} records"
@@ -65,11 +53,9 @@ def recount(bootstrap: str, topic: str, upto: dict[int, int] | None = None) -> T
     return truth
 
 
-def differences(
-    bootstrap: str, *, job: str, source: str, counts: str, groups: str, upto: dict[int, int] | None = None
-) -> tuple[Truth, list[str]]:
+def differences(bootstrap: str, *, job: str, source: str, counts: str, groups: str) -> tuple[Truth, list[str]]:
     """Everything that is wrong, stage by stage; nothing, if every record counts once everywhere."""
-    truth = recount(bootstrap, source, upto)
+    truth = recount(bootstrap, source)
     wrong = [
         *shuffled(bootstrap, f"{job}-1-by-key", truth),
         *updates(bootstrap, counts, truth),

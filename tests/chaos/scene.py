@@ -27,7 +27,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import INTERMEDIATE, TopicsAdmin, TopicSpec
 from tests import forked
 
-from .account import differences, positions
+from .account import differences
 from .load import PARTITIONS, Load
 from .outputs import Leaving, Named
 from .reader import Watch, read_all
@@ -352,15 +352,8 @@ class Scene:
 
     def check(self, *, closed: bool = False) -> int:
         """Every record counts once, at every stage; how many there are. `closed`: the run is, and with it all windows."""
-        return self._check(None, closed)
-
-    def check_drained(self) -> int:
-        """The same for the records that were read before the drain: the task log says how far that was."""
-        return self._check(positions(self.broker.bootstrap, f"__headgate_log_{self.job}_1", self.source), closed=True)
-
-    def _check(self, upto: dict[int, int] | None, closed: bool) -> int:
         truth, wrong = differences(
-            self.broker.bootstrap, job=self.job, source=self.source, counts=self.counts, groups=self.groups, upto=upto
+            self.broker.bootstrap, job=self.job, source=self.source, counts=self.counts, groups=self.groups
         )
         wrong += windowed(self.broker.bootstrap, self.windows, self.late, truth.timed, closed=closed)
         if self.leaving is not None:

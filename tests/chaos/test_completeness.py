@@ -1,12 +1,12 @@
 """Completeness survives a kill -9: control frames reach the end of the job behind every record, once, whoever dies on the way.
 
-Each story kills the worker twice: while data flows, and while the end (or the drain) is on its way.
+A drain meets its kill in `test_drains`, and in `tests/e2e/test_completeness.py`.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -27,15 +27,9 @@ def closed(process: Process, seconds: float = 240.0) -> int:
         raise AssertionError(f"the run does not close within {seconds:g} s\n{process.tail(40)}") from None
 
 
-def drain(scene: Scene, *words: str) -> subprocess.Popen[str]:
-    """`headgate drain JOB`."""
-    command = [sys.executable, "-m", "headgate.agents.cli", "drain", scene.job, "-b", scene.broker.bootstrap, *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def test_a_bounded_input_ends_through_a_repartition_after_a_kill(private_kafka: Broker, tmp_path: Path) -> None:
+def test_a_bounded_input_ends_through_a_repartition_after_a_kill(kafka: Broker, tmp_path: Path) -> None:
     """`until="newest"`: the worker is killed twice in the middle; the run still ends, with every record counted, and exit code 0."""
-    scene = Scene(private_kafka, tmp_path / "ends", job="ends", settings=QUICK)
+    scene = Scene(kafka, tmp_path / "ends", job=f"ends-{uuid.uuid4().hex[:8]}", settings=QUICK)
     try:
         load = scene.load(1 << 20, limit=RECORDS)
         load.join(120)
@@ -54,30 +48,3 @@ def test_a_bounded_input_ends_through_a_repartition_after_a_kill(private_kafka: 
         scene.close()
     assert scene.happened["kill -9"] == 2
     assert scene.check(closed=True) == made == RECORDS
-
-
-def test_a_drain_goes_through_after_a_kill(private_kafka: Broker, tmp_path: Path) -> None:
-    """`headgate drain --wait`: killed in the middle; what was read is counted, command and worker end with 0."""
-    scene = Scene(private_kafka, tmp_path / "drains", job="drains", settings=QUICK)
-    asked = None
-    try:
-        scene.watch()
-        load = scene.load(1000)
-        worker = scene.worker()
-        scene.advanced("the start", worker)
-        scene.flowing(1.0)
-        with scene.held("by-group"):  # the drain cannot come through, however quick it is
-            asked = drain(scene, "--wait", "--timeout", "300s")
-            scene.until(lambda: "draining" in worker.said(), 4 * MOST_S, "the drain to be taken up", worker)
-            worker = scene.killed(worker)
-        code = closed(worker)
-        said = asked.communicate(timeout=400)[0]
-        load.end()
-    finally:
-        if asked is not None and asked.poll() is None:
-            asked.kill()
-        scene.close()
-    assert scene.happened["kill -9"] == 1
-    assert code == 0, worker.tail(40)
-    assert asked.returncode == 0, f"{said}\n{worker.tail(40)}"
-    scene.check_drained()

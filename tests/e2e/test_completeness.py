@@ -123,21 +123,26 @@ app.input("IN").repartition("k").agg(n=hg.count(), total=hg.sum("v")).to("OUT")
 
 
 async def test_a_real_kill_in_the_middle_of_a_drain(job, topic):
-    """`headgate run` is killed with -9 while it drains; the next one drains at once, exits 0, and every record counts once."""
+    """`headgate run` is killed with -9 while it drains; the next one drains at once, exits 0, and every record counts once. Who asked for
+    the drain, and waits, is answered by the second."""
     inp, out = topic("in", 2), topic("out", 2)
     values = rows(20_000)
     await job.write(inp, values)
     source = SOURCE.replace("IN", inp).replace("OUT", out)
     one = await job.process(source)
     await job.records(out, 1)
-    async with held_open(
-        job, next(iter(_app_of(job, inp, out).graph().intermediates))
-    ):  # so the drain cannot be through
-        await job.ask("drain", wait=False)
+    asked = asyncio.get_running_loop().create_task(job.ask("drain"))
+    async with (
+        held_open(job, next(iter(_app_of(job, inp, out).graph().intermediates))),  # so the drain cannot be through
+        asyncio.timeout(240),
+    ):
+        while "draining" not in one.text():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
         one.kill()
         await one.ended()
     await job.write(inp, rows(100, first=100_000))
     two = await job.process(source)
+    assert (await asked).run_state == "drained"
     assert await two.ended() == 0
     read = sum(n for n, _ in (await last(job, out, 10)).values())
     assert 0 < read <= 20_000  # the drain stopped the sources where they stood, and reads nothing newer
