@@ -132,8 +132,9 @@ def test_a_drain_asked_for_before_its_run_waits_or_is_refused_with_a_word(hg: He
     assert hg.running()["run"]["state"] == "running"
 
 
-def test_a_drain_of_what_is_drained_is_done(hg: Headgate) -> None:
-    """A script that was interrupted asks again, and learns that it may go on."""
+def test_a_drain_of_what_is_drained_is_done_and_who_comes_then_waits_and_is_not_ready(hg: Headgate) -> None:
+    """A script that was interrupted asks again, and learns that it may go on. A worker without a run lives, and its readiness is 503
+    from the first moment."""
     hg.start("--run-id", "r1")
     hg.running()
     hg.run("drain", hg.job, "--wait", "--timeout", "150s")
@@ -143,6 +144,13 @@ def test_a_drain_of_what_is_drained_is_done(hg: Headgate) -> None:
         assert (again["state"], again["run_state"], again["why"]) == ("done", "drained", "run r1 is drained")
     assert headgate.drain(hg.job, bootstrap=hg.bootstrap).run_state == "drained"
     hg.run("drain", hg.job, code=4)  # it means the live run
+    hg.log.write_text("")
+    hg.start("--web-port", "0")
+    url = hg.until(lambda: page_of(hg.log.read_text()), "the page")
+    hg.until(lambda: "drained" in answer(url + "/readyz")[1], "it waits")
+    hg.until_said("is drained.\nTo continue: `headgate start ")
+    assert answer(url + "/readyz")[0] == 503
+    assert answer(url + "/livez")[0] == 200
 
 
 def test_a_deadline_that_passes_lists_what_is_not_done(hg: Headgate) -> None:
@@ -169,15 +177,6 @@ def test_sigterm_commits_and_leaves_and_readiness_ends_at_once(hg: Headgate) -> 
     assert hg.json("status", "status", hg.job)["run"]["state"] == "running"
     hg.start()
     assert hg.running()["run"]["id"] == run
-
-
-def test_a_bounded_run_ends_by_itself(hg: Headgate) -> None:
-    """--bounded makes a batch of it: exit 0 when everything that was there is done."""
-    hg.start("--bounded")
-    assert hg.ended() == 0
-    assert hg.json("status", "status", hg.job)["run"]["state"] == "ended"
-    rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
-    assert sum(row["value"]["n"] for row in rows) == 40
 
 
 def counted(hg: Headgate) -> int:
@@ -271,21 +270,6 @@ def test_ctrl_c_twice_ends_at_once(hg: Headgate) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):  # it may have left by now
         process.send_signal(signal.SIGINT)
     assert hg.ended() in (0, 130, -signal.SIGINT)  # a shell calls both of the latter 130
-
-
-def test_readiness_is_503_from_the_first_moment_of_a_pause_in_service(hg: Headgate) -> None:
-    """Waiting for a run to begin is not ready; living all the same."""
-    hg.start("--run-id", "r1")
-    hg.running()
-    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
-    assert hg.ended() == 0
-    hg.log.write_text("")
-    hg.start("--web-port", "0")
-    url = hg.until(lambda: page_of(hg.log.read_text()), "the page")
-    hg.until(lambda: "drained" in answer(url + "/readyz")[1], "it waits")
-    hg.until_said("is drained.\nTo continue: `headgate start ")
-    assert answer(url + "/readyz")[0] == 503
-    assert answer(url + "/livez")[0] == 200
 
 
 def page_of(log: str) -> str:
