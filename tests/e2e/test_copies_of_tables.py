@@ -18,14 +18,11 @@ from headgate.agents.cli.data.tables import read_tables
 from headgate.agents.cli.options import Target
 from headgate.agents.cli.see.status import read as read_status
 from headgate.agents.job.derive import declaration
-from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.exporting import export
 from headgate.core.errors import HeadgateError
 from headgate.core.names import JobName
 
-from ..conftest import READY_S
-from .scenes import made, named
 from .schemas import schema, wrong
 from .test_queries import paged
 
@@ -192,25 +189,6 @@ async def test_new_partitions_of_the_topic_are_taken_up(job, topic, monkeypatch)
     await job.write(orders, [{"c": "a", "n": 1}, {"c": "b", "n": 2}])
     assert await job.values(out, 2) == [{"n": 1, "rate": 1}, {"n": 2, "rate": 2}]
     assert (facts(running).read, facts(running).built_anew) == (2, 0)
-
-
-async def test_a_copy_grows_old_while_the_broker_is_away_and_goes_on_when_it_is_back(private_kafka, job_on):
-    """Its rows stay, and it says that they may be old."""
-    rates, orders, out = named("rates", "orders", "out")
-    async with job_on(private_kafka) as job:
-        await made(ClientSettings(private_kafka.bootstrap), (rates, 1), (orders, 1), (out, 1))
-        await rate(job, rates, "a", 1)
-        running = await job.start(joining(job, rates, orders, out))
-        await live(running)
-        await asyncio.to_thread(private_kafka.kill)
-        await running.until(lambda: (facts(running).age_ms or 0) > 3_000, "a copy that grows old")
-        assert facts(running).rows == 1
-        await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
-        await job.renew_producer()
-        await rate(job, rates, "a", 2)
-        await running.until(lambda: facts(running).read == 2 and facts(running).lag == 0, "it goes on")
-        await live(running)
-        assert (facts(running).built_anew, facts(running).age_ms < 60_000) == (0, True)
 
 
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])

@@ -7,11 +7,9 @@ import re
 import signal
 
 import aiohttp
-import orjson
 import pytest
 
-from ..conftest import READY_S
-from .scenes import made, named, restore_held_up
+from .scenes import restore_held_up
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PATIENCE_S = 240.0
@@ -150,68 +148,3 @@ async def test_a_hook_that_hangs_at_the_end_holds_up_neither_a_drain_nor_its_wor
     assert await one.ended(240) == 0
     assert "a part of the task does not stop and is abandoned" in one.text()
     assert "these did not stop and were abandoned: TaskActor._end_hooks" in one.text()
-
-
-FORWARDS = """
-import headgate as hg
-
-app = hg.App("JOB")
-app.input("IN").to("OUT")
-"""
-
-
-async def test_a_worker_without_a_broker_says_so_everywhere_and_takes_it_back(job_on, private_kafka):
-    """The broker is killed. Ready, lag, log, status: whatever a person or an alert looks at names the cause, and none of it outlives it."""
-    async with job_on(private_kafka) as job:
-        inp, out = named("in", "out")
-        await made(job.client, (inp, 1), (out, 1))
-        one = await job.process(FORWARDS.replace("IN", inp).replace("OUT", out))
-        await job.write(inp, [{"n": 1}])
-        await job.records(out, 1, more_s=0)
-        await until(one, "/readyz", 200, "ready")
-        lag, unknown = metric("headgate_input_lag_records", inp), metric("headgate_input_lag_unknown_partitions", inp)
-        await found(one, "/metrics", lag + "0.0", unknown + "0.0")
-        await asyncio.to_thread(private_kafka.kill)
-        try:
-            await until(one, "/readyz", 503, "the broker of the coordinator stream has not answered since")
-            await found(one, "/metrics", lag + "NaN", unknown + "1.0")
-            tasks = orjson.loads((await asked(one, "/api/status"))[1])["tasks"]
-            assert [(task["task"], task["lag"]) for task in tasks] == [("Partition 0", None)]
-            assert await asked(one, "/livez") == (200, "ok\n")
-            await is_logged(one, "the broker does not answer")
-            assert not logged(one, "the broker answers again")
-        finally:
-            await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
-        await until(one, "/readyz", 200, "ready")
-        await is_logged(one, "the broker answers again")
-        await job.renew_producer()
-        await job.write(inp, [{"n": 2}])
-        assert [value["n"] for value in await job.values(out, 2, more_s=0)] == [1, 2]
-        await found(one, "/metrics", lag + "0.0", unknown + "0.0")
-        await found(one, "/api/status", r'(?s)\A(?!.*"degraded").*"state": "ok"')
-
-
-def metric(name, stream):
-    """The line of this metric, as a pattern, up to its value."""
-    return rf'(?m)^{name}\{{[^}}]*stream="{stream}"[^}}]*\}} '
-
-
-async def found(one, path, *patterns):
-    """Ask until the answer has all of these."""
-    async with asyncio.timeout(PATIENCE_S):
-        while (said := await asked(one, path)) is None or not all(re.search(pattern, said[1]) for pattern in patterns):
-            assert one.process.returncode is None, one.text()[-3000:]
-            await asyncio.sleep(0.1)
-
-
-async def is_logged(one, event):
-    """Wait until the log has it."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not logged(one, event):
-            assert one.process.returncode is None, one.text()[-3000:]
-            await asyncio.sleep(0.1)
-
-
-def logged(one, event):
-    """The lines of the worker's log with this event."""
-    return [line for line in one.text().splitlines() if f'"event": "{event}"' in line or f'"event":"{event}"' in line]
