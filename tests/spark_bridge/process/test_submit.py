@@ -1,21 +1,16 @@
-"""No secret is on a command line, and the JVM has it all the same."""
+"""No secret is on a command line; that a JVM has it all the same: `tests/spark_bridge/test_exposed.py`."""
 
 from __future__ import annotations
 
 import doctest
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headgate.spark_bridge.base.errors import SparkPlanError
 from headgate.spark_bridge.process import submit
-from headgate.spark_bridge.process.gateway import process_of
-from headgate.spark_bridge.process.jvm import Sessions
 from headgate.spark_bridge.process.submit import java_arguments, options, property_line
-
-from ...spark_in_process import warm_sessions
 
 GIVEN = {
     "spark.hadoop.fs.s3a.secret.key": "hunter2",
@@ -47,21 +42,3 @@ def test_values_keep_what_the_forms_of_the_files_give_a_meaning() -> None:
     with pytest.raises(SparkPlanError, match="cannot be read") as error:
         java_arguments("spark.driver.extraJavaOptions", "-Dx.password='hunter2")
     assert "hunter2" not in str(error.value)
-
-
-@pytest.fixture(scope="module")
-def with_secrets() -> Iterator[Sessions]:
-    yield from warm_sessions(**GIVEN)
-
-
-@pytest.mark.spark
-def test_the_jvm_has_the_secrets_and_its_command_line_does_not(with_secrets: Sessions) -> None:
-    """A password inside of an option or an address was there for whoever lists the processes of the machine."""
-    session = with_secrets.get()
-    command = Path(f"/proc/{process_of().pid}/cmdline").read_bytes()
-    assert (b"SparkSubmit" in command, b"hunter2" in command) == (True, False)
-    java = session._jvm.java.lang.System
-    assert [java.getProperty(name) for name in ("x.password", "y")] == ['hunter2 "\\ ü', "1"]
-    conf = session.sparkContext.getConf()
-    assert conf.get("spark.hadoop.fs.s3a.secret.key") == "hunter2"
-    assert java.getProperty("spark.hadoop.x.uri") == "https://ann:hunter2@host/"

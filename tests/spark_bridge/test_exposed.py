@@ -1,4 +1,5 @@
-"""Where the processes of Spark listen: with a local master on this machine's own addresses only, also when Spark's pages are on."""
+"""What Spark shows to others on the machine and in the network: no secret on a command line, and with a local master it listens on this
+machine's own addresses only, also when Spark's pages are on."""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ from headgate.spark_bridge.process.gateway import process_of
 from headgate.spark_bridge.process.jvm import Sessions
 
 from ..spark_in_process import warm_sessions
+from .process.test_submit import GIVEN
 
 pytestmark = pytest.mark.spark
 LISTENING = "0A"
 
 
 @pytest.fixture(scope="module")
-def with_pages() -> Iterator[Sessions]:
-    """A session whose pages are on."""
-    yield from warm_sessions(**{"spark.ui.enabled": "true"})
+def exposed() -> Iterator[Sessions]:
+    """A session that has secrets, and whose pages are on."""
+    yield from warm_sessions(**GIVEN, **{"spark.ui.enabled": "true"})
 
 
 def listening(pid: int) -> set[str]:
@@ -56,9 +58,9 @@ def _address(digits: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel lists sockets in /proc")
-def test_the_pages_of_a_local_master_listen_on_loopback_and_end_nothing(with_pages: Sessions) -> None:
+def test_the_pages_of_a_local_master_listen_on_loopback_and_end_nothing(exposed: Sessions) -> None:
     """They listened on all addresses, and whoever reached them could end a batch there."""
-    session = with_pages.get()
+    session = exposed.get()
     found = listening(process_of().pid)
     assert found
     assert all(ipaddress.ip_address(one).is_loopback for one in found), found
@@ -67,3 +69,15 @@ def test_the_pages_of_a_local_master_listen_on_loopback_and_end_nothing(with_pag
         assert b"Spark Jobs" in page.read()
     with pytest.raises(urllib.error.HTTPError, match=r"Error 40[345]"):
         urllib.request.urlopen(urllib.request.Request(f"{url}/jobs/job/kill/?id=0", method="POST"), timeout=60)
+
+
+def test_the_jvm_has_the_secrets_and_its_command_line_does_not(exposed: Sessions) -> None:
+    """A password inside of an option or an address was there for whoever lists the processes of the machine."""
+    session = exposed.get()
+    command = Path(f"/proc/{process_of().pid}/cmdline").read_bytes()
+    assert (b"SparkSubmit" in command, b"hunter2" in command) == (True, False)
+    java = session._jvm.java.lang.System
+    assert [java.getProperty(name) for name in ("x.password", "y")] == ['hunter2 "\\ ü', "1"]
+    conf = session.sparkContext.getConf()
+    assert conf.get("spark.hadoop.fs.s3a.secret.key") == "hunter2"
+    assert java.getProperty("spark.hadoop.x.uri") == "https://ann:hunter2@host/"
