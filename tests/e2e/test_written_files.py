@@ -1,6 +1,7 @@
 """Results in files, on a real broker: the worker is killed at every step, stalls in the middle of two, and every row is there once.
 
-Where many processes are killed, plain code stands for Spark's writer, so that no JVM has to start; everything around it is what runs.
+Plain code stands for Spark's writer, so that no JVM has to start; everything around it is what runs. The real one writes in
+`test_spark_stages`, and is killed at work in `test_by_reference`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
@@ -202,43 +202,3 @@ async def test_a_worker_that_stalls_and_goes_on_later_changes_nothing(job: Any, 
         [],
     )
     assert in_one_batch(rows)
-
-
-REAL = """
-from typing import TypedDict
-from pyspark.sql import functions as F
-
-Order = TypedDict("Order", {"country": str, "n": int})
-
-def per_country(df, batch):
-    return df.groupBy("country").agg(F.count("*").alias("n"), F.sum("n").alias("total")).withColumn("batch", F.lit(batch.id))
-
-app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
-(app.input("SOURCE").batch(max_rows=250, name="lot")
-    .spark(per_country, rows=Order, schema="country string, n long, total long, batch string")
-    .write("OUT", partition_by=["country"]))
-"""
-
-
-@pytest.mark.spark
-async def test_a_real_spark_writes_parquet_and_a_drain_completes_it(job: Any, topic: Topic, tmp_path: Path) -> None:
-    """The worker is killed while it moves the files of a batch; its successor and a drain count every order once."""
-    source, out = topic("orders", partitions=2), tmp_path / "out"
-    code = (STEPS + REAL).replace("SOURCE", source).replace("OUT", str(out))
-    await job.write(source, orders(1200))
-    first = await job.process(code, "w1", AT="moving")
-    assert await first.ended(PATIENCE_S) == -signal.SIGKILL, first.text()[-3000:]
-    assert len(seen(out)) in (1, 2), "the other task may have moved a file at the same time"
-    assert hg.published(out) == []
-    await job.write(source, orders(200, 1200))
-    last = await job.process(code, "w1")
-    async with asyncio.timeout(PATIENCE_S):
-        while len(hg.published(out)) < 4 * 3:  # noqa: ASYNC110 - four batches are full; the rest was fetched with them
-            await asyncio.sleep(0.1)
-    await job.ask("drain", timeout_s=PATIENCE_S)
-    assert await last.ended(PATIENCE_S) == 0
-    rows = ds.dataset(hg.published(out), partitioning="hive", partition_base_dir=str(out)).to_table().to_pylist()
-    assert (sum(row["n"] for row in rows), sum(row["total"] for row in rows)) == (1400, sum(range(1400)))
-    assert len({(row["batch"], row["country"]) for row in rows}) == len(rows)
-    assert (set(hg.published(out)), left(out)) == (seen(out), [])
-    assert sum(row["n"] for row in ds.dataset(out, partitioning="hive").to_table().to_pylist()) == 1400
