@@ -18,6 +18,7 @@ from headgate.agents.broker.process import command_of
 from headgate.agents.broker.registry import running_broker, running_brokers
 from headgate.agents.broker.wire import ask_cluster
 
+from ... import forked
 from ...e2e.schemas import schema, wrong
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -34,8 +35,7 @@ def home(guarded: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path
 
 def headgate(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command."""
-    command = [sys.executable, "-m", "headgate.agents.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, input=typed, timeout=240)
+    return forked.run(arguments, given=typed, timeout=240)
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from headgate.agents.broker.ports import is_free
 from headgate.agents.broker.schema_server import SchemaServer
 from headgate.core.errors import EnvironmentFault
 
+from ... import forked
 from ...e2e.schemas import schema, wrong
 
 pytestmark = pytest.mark.kafka
@@ -60,8 +59,7 @@ def test_kafka_up_registry_starts_it_beside_the_broker_and_down_ends_both(guarde
     environment = {**os.environ, "HEADGATE_HOME": str(home)}
 
     def headgate(*arguments: str) -> str:
-        command = [sys.executable, "-m", "headgate.agents.cli", "kafka", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
+        done = forked.run(["kafka", *arguments], timeout=240, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
