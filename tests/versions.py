@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 KAFKAS = ("3.6.2", "3.9.2", "4.0.1", "4.2.0")
 """The oldest that is supported, the last of 3, the first of 4, and one before that of the embedded broker, on which all tests run."""
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
-ON_KAFKA = ("tests/e2e/test_job_basics.py", "tests/e2e/test_state_survives.py", "tests/e2e/test_bounded.py")
+ON_KAFKA = ("tests/e2e/test_kafka_side.py", "tests/e2e/test_state_survives.py", "tests/e2e/test_bounded.py")
 ON_PYTHON = (
     "tests/core/progress",
     "tests/core/task",
