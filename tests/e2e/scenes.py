@@ -51,6 +51,14 @@ async def counted(job, out, each, users=40):
                 return
 
 
+def client_of(broker, user="app"):
+    """A user of a secure broker, as from the command line: -b and -X."""
+    given = broker.client_settings(user)
+    return ClientSettings.parse(
+        given["bootstrap.servers"], [f"{k}={v}" for k, v in given.items() if k != "bootstrap.servers"]
+    )
+
+
 async def made(client, *specs):
     """Topics of these names and widths, on a broker that no other test uses."""
     topics = TopicsAdmin(client)

@@ -13,7 +13,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin
 from headgate.core.names import StreamPartition
 
-from .scenes import asked, asked_in_vain, life, made, named, split, steadily, why
+from .scenes import asked, asked_in_vain, client_of, life, made, named, split, steadily, why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.usefixtures("swept")]
 
@@ -60,10 +60,7 @@ async def test_a_deleted_output_holds_up_its_writers_and_not_the_neighbour(job, 
 @pytest.mark.slow
 async def test_a_revoked_right_holds_up_its_writer_and_not_the_neighbour(job_on, secure_kafka):
     """The same for a right: it is asked for without writing a record, and once it is given back the writer goes on."""
-    given = secure_kafka.client_settings("app")
-    client = ClientSettings.parse(
-        given["bootstrap.servers"], [f"{k}={v}" for k, v in given.items() if k != "bootstrap.servers"]
-    )
+    client = client_of(secure_kafka)
     async with job_on(secure_kafka, client) as job:
         inp, bad, good = named("in", "bad", "good")
         await made(client, (inp, 4), (bad, 1), (good, 1))

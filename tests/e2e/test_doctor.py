@@ -12,9 +12,9 @@ from headgate.agents.kafka.allowed import lacking
 from headgate.core.graph.rights import rights
 
 from .. import forked
-from .scenes import made, named
+from .scenes import client_of, made, named
 from .schemas import schema, wrong
-from .test_rights import client_of, declared, granted
+from .test_rights import declared, granted
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 

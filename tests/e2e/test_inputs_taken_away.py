@@ -11,9 +11,9 @@ import pytest
 import headgate as hg
 from headgate.agents.broker.acls import Acl
 from headgate.agents.kafka import consumer as consumers
-from headgate.agents.kafka.settings import ClientSettings
 
 from . import scenes
+from .scenes import client_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -199,13 +199,6 @@ import headgate as hg
 app = hg.App("JOB")
 app.input("IN").map(lambda v: v).to("OUT")
 """
-
-
-def client_of(broker, user="app"):
-    given = broker.client_settings(user)
-    return ClientSettings.parse(
-        given["bootstrap.servers"], [f"{k}={v}" for k, v in given.items() if k != "bootstrap.servers"]
-    )
 
 
 @pytest.mark.slow

@@ -11,12 +11,11 @@ import pytest
 import headgate as hg
 from headgate.agents.broker.acls import Acl
 from headgate.agents.job.derive.declaration import Declared
-from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin
 from headgate.core.graph.rights import rights
 
 from .. import forked
-from .scenes import made, named
+from .scenes import client_of, made, named
 from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -24,14 +23,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 OPERATIONS = {
     "Read": "read", "Write": "write", "Create": "create", "Delete": "delete", "Alter": "alter", "DescribeConfigs": "describe_configs",
 }  # fmt: skip
-
-
-def client_of(broker, user):
-    """As from the command line: -b and -X."""
-    given = broker.client_settings(user)
-    return ClientSettings.parse(
-        given["bootstrap.servers"], [f"{k}={v}" for k, v in given.items() if k != "bootstrap.servers"]
-    )
 
 
 def granted(app, user, **more):

@@ -18,17 +18,9 @@ from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
 from .commits import committed
-from .scenes import outbox_on
+from .scenes import client_of, outbox_on
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow]
-
-
-def client_of(broker, user="app"):
-    """As from the command line: -b and -X."""
-    given = broker.client_settings(user)
-    return ClientSettings.parse(
-        given["bootstrap.servers"], [f"{k}={v}" for k, v in given.items() if k != "bootstrap.servers"]
-    )
 
 
 async def made(client):
