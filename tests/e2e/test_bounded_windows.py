@@ -1,4 +1,7 @@
-"""Windows in bounded jobs, on the real broker: through two shuffles, with a move or a crash in the middle, over two runs."""
+"""Windows in bounded jobs, on the real broker: through two shuffles, with a move or a crash in the middle, over two runs.
+
+What an end does to time is told on the test driver: `tests/agents/testing/test_bounded_time.py`.
+"""
 
 from __future__ import annotations
 
@@ -88,45 +91,3 @@ async def test_windows_of_bounded_runs_are_complete_and_come_once(job, topic, wh
     by = {orjson.loads(one.value)["closed_by"] for one in await job.records(tens, len(expected))}
     assert "end" in by
     assert by <= {"watermark", "end"}  # how many of them time closes before the end comes is not determined
-
-
-def tens_of(job, inp, out, late):
-    """Ten seconds of each key behind a shuffle, kept open at the end of a run; what is late can be read."""
-    app = hg.App(job.name)
-    rows = app.input(inp, until="newest", timestamp="ts").repartition("k", partitions=2)
-    rows.window(hg.tumbling("10s"), name="tens", at_end="keep", late=late).agg(n=hg.count(), total=hg.sum("v")).to(out)
-    return app
-
-
-async def one_run(job, run_id, inp, out, late, *parts):
-    """A bounded run, on two workers, in which each partition brings these seconds."""
-    for partition, seconds in enumerate(parts):
-        rows = [{"k": f"k{n % 5}", "ts": BASE + n * 1000, "v": partition} for n in seconds]
-        if rows:
-            await job.write(inp, rows, partition=partition)
-    workers = [await job.start(tens_of(job, inp, out, late), name, run_id=run_id) for name in ("w1", "w2")]
-    await ended(*workers)
-    return sum(orjson.loads(one.value)["n"] for one in await job.records(out, 0))
-
-
-async def test_what_the_slower_partitions_bring_in_the_next_bounded_run_is_not_late(job, topic):
-    """The faster ones moved time on when the others had ended: 30 rows were late in the second of two runs. One partition is empty."""
-    inp, out, late = topic("in", 4), topic("out"), topic("late")
-    first, second = (range(41), range(100), range(70), ()), (range(41, 81), range(100, 200), range(70, 140), ())
-    assert await one_run(job, "r1", inp, out, late, *first) == 3 * 40  # what the slowest has passed
-    assert await one_run(job, "r2", inp, out, late, *second) == 3 * 80
-    await one_run(job, "r3", inp, out, late, *([10_000],) * 3)
-    assert await job.records(late, 0) == []
-    parts = [(partition, n) for run in (first, second) for partition, seconds in enumerate(run) for n in seconds]
-    rows = [{"k": f"k{n % 5}", "ts": BASE + n * 1000, "v": partition} for partition, n in parts]
-    assert await results(job, out, 0) == recount(rows, 10_000, lambda row: row["k"])
-
-
-async def test_short_bounded_runs_close_what_time_has_passed(job, topic):
-    """The end came before a watermark that was due: three runs of a hundred rows gave nothing, and thirty windows stayed open."""
-    inp, out, late = topic("in"), topic("out"), topic("late")
-    given = [await one_run(job, f"r{n}", inp, out, late, range(100 * n, 100 * n + 100)) for n in range(3)]
-    assert given == [90, 190, 290]
-    assert await job.records(late, 0) == []
-    by = {orjson.loads(one.value)["closed_by"] for one in await job.records(out, 0)}
-    assert by == {"watermark"}
