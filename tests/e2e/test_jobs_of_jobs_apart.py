@@ -6,19 +6,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-import orjson
 import pytest
 
 import headgate as hg
 from headgate.core.progress.frames import ArrowFrame, Watermark, decode
 
 from .conftest import WAIT_S
+from .test_jobs_of_jobs import HELD, TEN_S, first_of, results, rows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-
-TEN_S = 10_000
-HELD = {"watermark.idle-timeout": "1h"}
-"""An input that is silent for a while, because the machine has other things to do, holds the time all the same."""
 
 
 @dataclass
@@ -28,37 +24,13 @@ class Order:
     ts: int
 
 
-def rows(first, count):
-    return [{"k": f"k{n % 5}", "v": n, "ts": n * 1_000} for n in range(first, first + count)]
-
-
-def doubled(row):
-    return {**row, "v": row["v"] * 2}
-
-
-def orders(app, inp):
-    return app.input(inp, timestamp="ts").map(doubled)
-
-
 def sums(stream, out):
     stream.window(hg.tumbling("10s"), name="tens").agg(n=hg.count(), total=hg.sum("v")).to(out)
-
-
-def first_of(job, inp, shared):
-    app = hg.App(job.name, settings=HELD)
-    orders(app, inp).share(shared, key="k", partitions=2)
-    return app
 
 
 def second_of(job, shared, out, *producers):
     app = hg.App(job.name, settings=HELD)
     sums(app.input(shared, producers=[one.name for one in producers]), out)
-    return app
-
-
-def whole_of(job, inp, out):
-    app = hg.App(job.name, settings=HELD)
-    sums(orders(app, inp).repartition("k", name="priced", partitions=2), out)
     return app
 
 
@@ -70,17 +42,6 @@ def wanted(values, before=None):
         n, total = found.get(at, (0, 0))
         if before is None or at[1] + TEN_S <= before:
             found[at] = n + 1, total + 2 * one["v"]
-    return found
-
-
-async def results(job, out, count):
-    """What has come out by key and window, each result once: its numbers, and what has closed it."""
-    found = {}
-    for one in await job.records(out, count):
-        value = orjson.loads(one.value)
-        at = one.key.decode(), value["window_start"]
-        assert at not in found
-        found[at] = value["n"], value["total"], value["closed_by"]
     return found
 
 
@@ -106,30 +67,6 @@ async def announced(side, running, shared):
 
 async def drained(first):
     return await asyncio.to_thread(hg.drain, first.name, bootstrap=first.bootstrap, cascade=True, timeout="4m")
-
-
-async def test_one_job_and_two_give_the_same_results_at_the_same_times(job, make, topic):
-    """After each part of the input, and at the drain: the numbers, what closed each window, and the time in each task."""
-    inp, shared, outs = topic("in", 2), f"shared-{job.name}", (topic("out"), topic("out"))
-    second, whole = make(), make()
-    one = await whole.start(whole_of(whole, inp, outs[0]))
-    await job.start(first_of(job, inp, shared))
-    two = await second.start(second_of(second, shared, outs[1], job))
-    for first, count in ((0, 35), (35, 48), (83, 1)):
-        await job.write(inp, rows(first, count))
-        upto = (first + count - 2) * 1_000  # both partitions have come to it
-        await one.until(lambda upto=upto: set(times(one).values()) == {upto}, f"one job at {upto}")
-        await two.until(lambda upto=upto: set(times(two).values()) == {upto}, f"two jobs at {upto}")
-        expected = wanted(rows(0, first + count), before=upto)
-        found = [await results(job, out, len(expected)) for out in outs]
-        assert sums_in(found[0]) == expected
-        assert found[0] == found[1]
-    await asyncio.gather(drained(job), whole.ask("drain"))
-    assert [await one.ended(), await two.ended()] == [0, 0]
-    found = [await results(job, out, len(wanted(rows(0, 84)))) for out in outs]
-    assert sums_in(found[0]) == wanted(rows(0, 84))
-    assert found[0] == found[1]
-    assert {by for *_, by in found[0].values()} == {"watermark", "drain"}
 
 
 async def test_workers_of_both_jobs_come_go_and_die_and_tasks_move_while_the_other_job_runs(job, make, topic):
