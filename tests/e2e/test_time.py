@@ -138,31 +138,6 @@ async def test_streams_that_end_or_are_idle_hold_no_one_and_a_restart_goes_on(jo
     assert told == sorted(set(told))
 
 
-class Later(hg.Actor):
-    """Gives each row on when event time is a second behind it."""
-
-    def on_batch(self, ctx, batch):
-        for record in batch:
-            ctx.timer(f"{record.timestamp}", at=record.timestamp + 1_000)
-
-    def on_timer(self, ctx, name, timestamp):
-        ctx.forward({"k": name}, key=name)
-
-
-async def test_what_a_timer_gives_on_is_of_its_time_and_never_late(job, topic):
-    """An actor behind an actor and a shuffle: what the first gives on at a time stands before the second hears of that time."""
-    inp, out = topic("in", 2), topic("out")
-    app = hg.App(job.name, settings=HELD)
-    stream = app.input(inp, timestamp="ts").process(Later, name="later")
-    stream.repartition("k", partitions=2).process(Hears, out=out, name="hears")
-    worker = await job.start(app)
-    await worker.until_running(2)
-    for start in range(0, 50_000, 10_000):
-        for partition in (0, 1):
-            await job.write(inp, [at(start + n * 100) for n in range(100)], partition=partition)
-    await heard(job, out, 49_900, tasks=2)
-
-
 # --------------------------------------------------------------------------------------------------------------- who holds it
 
 

@@ -106,6 +106,30 @@ def test_rows_of_a_timer_have_its_time_and_stand_before_that_time() -> None:
         assert values(d, "order")[-3:-1] == [["row", "1500", 2_500], ["row", "2200", 3_200]]
 
 
+class Late(hg.Actor):
+    """Says how far time is, and what comes too late for that."""
+
+    def on_batch(self, ctx: Any, batch: Any) -> None:
+        for record in batch:
+            if ctx.watermark is not None and record.timestamp < ctx.watermark:
+                ctx.emit("late", record.timestamp)
+
+    def on_watermark(self, ctx: Any, timestamp: int) -> None:
+        ctx.emit("heard", [ctx.task, timestamp])
+
+
+def test_rows_of_a_timer_stand_before_that_time_behind_a_shuffle_too() -> None:
+    """What an actor gives on at a time passes a shuffle before the next one hears of that time."""
+    app = hg.App("job", settings={"watermark.idle-timeout": "1h"})
+    app.input("in", timestamp="ts").process(Later).repartition(lambda row: row, name="again", partitions=2).process(Late)
+    with Driver(app, partitions={"in": 2}) as d:
+        for start in range(0, 50_000, 10_000):
+            for partition in (0, 1):
+                d.send_all("in", [{"ts": start + n * 100} for n in range(100)], partition=partition)
+        assert (values(d, "late"), len(values(d, "emitted"))) == ([], 2 * 490)
+        assert dict(values(d, "heard")) == dict.fromkeys(d.tasks, 49_900)
+
+
 def test_a_timer_far_in_the_future_that_a_drain_fires_writes_a_record_of_its_time() -> None:
     """What Kafka's timestamp of it is depends on what the topic accepts, as for all that is written."""
     app = hg.App("job")
