@@ -90,6 +90,23 @@ def select() -> None:
         assert [record.value for record in driver.read("cents")] == [{"country": "DE", "cents": 300.0}]
 
 
+def explode() -> None:
+    """ColumnStream.explode"""
+
+    class Cart(msgspec.Struct):
+        user: str
+        skus: list[str]
+
+    app = hg.App("sales")
+    carts = app.input("carts", serde=hg.json(Cart)).columns()
+    carts.explode("skus", name="sku").to("lines")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("carts", [Cart("a", ["x", "y"]), Cart("b", [])])
+        lines = [record.value for record in driver.read("lines")]
+        assert lines == [{"user": "a", "sku": "x"}, {"user": "a", "sku": "y"}]
+
+
 def join() -> None:
     """ColumnStream.join"""
     app = hg.App("sales")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ....core.columns.elements import element_columns, element_of
 from ....core.columns.expressions import ColumnRef, Expression, Node, columns_in, node_of, substituted
 from ....core.columns.logical import DECIMAL, WHOLE
 from ....core.columns.schema import BOOL, FLOAT, INT, ColumnSchema, ColumnSpec
@@ -24,7 +25,15 @@ from ...records.values.serdes import OUTPUT_KEY, is_json, json
 from ..derive.named_fields import fields_behind, fields_of_type
 from ..derive.references import check_columns_of
 from ..derive.result_fields import type_of_rows
-from ..steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, SelectColumnsStep, WithColumnsStep
+from ..steps.columns import (
+    ColumnsStep,
+    ExplodeStep,
+    FilterColumnsStep,
+    FrameStep,
+    RowsStep,
+    SelectColumnsStep,
+    WithColumnsStep,
+)
 from ..steps.ends import SinkStep
 from ..steps.sources import InputStep, ShuffleStep
 from ..types.aggregates import OF_NUMBERS, Aggregate, shown_result
@@ -181,6 +190,43 @@ class KnownColumns:
         kept = {name: ref for name, ref in self.made.items() if name in names}
         made = {**kept, **{name: _made_of(nodes[name], self.made) for name in columns}}
         return step, KnownColumns(step.columns_given, None, made)
+
+    def explode(
+        self, of: Declaring, column: Any, name: Any, keep_empty: bool, on_error: Policy
+    ) -> tuple[ExplodeStep, KnownColumns]:
+        """The step of `.explode(…)`, and the columns behind it."""
+        self.alone("explode()")
+        if not isinstance(column, str):
+            raise DeclarationError(f"explode({column!r:.60}) does not name a column", remedy='explode("items")')
+        spec = self.schema.value(column, f"explode('{column}')")
+        element = element_of(spec, keep_empty=keep_empty)
+        if element is None:
+            raise DeclarationError(
+                f"explode('{column}'): {spec.said} is no list",
+                remedy="name a column of the type list[…], or make rows by a function: .frame(…), or .rows().flat_map(…)",
+            )
+        if name is not None and (not isinstance(name, str) or not name):
+            raise DeclarationError(f"explode(name={name!r:.60}) is no name", remedy='explode("items", name="item")')
+        if name is not None and name != column and self.schema.inside(name) + self.schema.only([name]).names:
+            raise DeclarationError(
+                f"explode(name='{name}'): there is a column '{name}'", remedy="give the elements another name"
+            )
+        made = element_columns(spec, element, name)
+        step = added(
+            of,
+            ExplodeStep,
+            column=column,
+            element=element,
+            title=name or column,
+            made=made,
+            keep_empty=keep_empty,
+            schema=self.schema,
+            on_error=check_policy(on_error, "explode(on_error)"),
+        )
+        before = self.made.get(column, ColumnRef(column)).name
+        of_list = {one.name: ColumnRef(f"explode({before}){one.name.removeprefix(name or column)}") for one in made}
+        kept = {title: ref for title, ref in self.made.items() if title != column}
+        return step, KnownColumns(step.columns_given, None, {**kept, **of_list})
 
     def repartition(
         self, of: Declaring, by: str, name: str | None, partitions: int | None, key_serde: Any, on_error: Policy

@@ -651,6 +651,18 @@ class ColumnStream(RowsOrColumns[K, V], EndsOfColumns):
         """
         return ColumnStream(self.app, *self._columns.select(self, names, columns, on_error))
 
+    def explode(
+        self, column: str, *, name: str | None = None, keep_empty: bool = False, on_error: Policy = None
+    ) -> ColumnStream[K, dict[str, Any]]:
+        """Make a row of each element of a list, in order. It keeps the other columns, the key, the headers and the timestamp.
+
+        The element stands in the place of the list, under its name or under `name`; the fields of an object are columns. An empty list, or
+        null, makes no row or, with `keep_empty=True`, one whose element is null.
+
+        >>> orders.explode("items", name="item").select("user", sku=hg.col("item.sku"))
+        """
+        return ColumnStream(self.app, *self._columns.explode(self, column, name, keep_empty, on_error))
+
     @overload
     def join(self, other: TableView[Any, Any], *, on: str | None = ..., take: Take = ..., how: Literal["inner", "left"] = ...,
              on_error: Policy = ...) -> ColumnStream[K, dict[str, Any]]: ...  # fmt: skip

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ....core.columns.elements import exploded
 from ....core.columns.expressions import ColumnRef, columns_in
-from ....core.columns.schema import ColumnSchema
+from ....core.columns.schema import ColumnSchema, ColumnSpec
 from ....core.columns.typing import column_of
 from ...records.values.serdes import Serde, json
 from .row_columns import ColumnsUnknown, of_type
@@ -15,6 +16,7 @@ from .step import Step
 
 if TYPE_CHECKING:
     from ....core.columns.expressions import Node
+    from ....core.columns.logical import Logical
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -139,6 +141,41 @@ class SelectColumnsStep(OfColumnsStep):
     @property
     def columns_given(self) -> ColumnSchema:
         return ColumnSchema(tuple(column_of(name, node, self.schema) for name, node in self.made.items()))
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ExplodeStep(OfColumnsStep):
+    """Makes a row of each element of a list."""
+
+    VERB = "explode"
+    RUN_BY = "plain.columnar.ExplodeOp"
+    at_once = True
+
+    column: str
+    """The list."""
+    element: Logical
+    """The type of its elements; they may be null if rows without elements stay."""
+    title: str
+    """The column of an element or, if it is an object, what comes before the names of its fields."""
+    made: tuple[ColumnSpec, ...]
+    """The columns of an element."""
+    keep_empty: bool
+    """A row whose list has no elements, or is null, stays, without an element."""
+
+    def key_columns(self) -> frozenset[str]:
+        return self.parents[0].key_columns() - {self.column}
+
+    @property
+    def keeps_keys(self) -> bool:
+        return True
+
+    @property
+    def gives_columns(self) -> bool:
+        return True
+
+    @property
+    def columns_given(self) -> ColumnSchema:
+        return exploded(self.schema, self.column, self.made)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -6,20 +6,31 @@ is an error of that step, with the index of the record; the policy of the step d
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, repeat
 from types import NoneType
 from typing import Any
 
 from ....core.columns.evaluate import NotComputable, compiled
 from ....core.columns.expressions import columns_in
-from ...job.steps.columns import ColumnsStep, FilterColumnsStep, RowsStep, SelectColumnsStep, WithColumnsStep
+from ...job.steps.columns import (
+    ColumnsStep,
+    ExplodeStep,
+    FilterColumnsStep,
+    RowsStep,
+    SelectColumnsStep,
+    WithColumnsStep,
+)
 from ...job.steps.step import Step
 from ...records.columns.expressions import Computation
 from ...records.columns.fitting import columns_of_values
 from ...records.columns.records import Records
 from ...records.columns.selecting import column_of, lacking
+from ...records.logical.elements import ElementReader
 from ...records.logical.logical_columns import shown_maker
+from ...records.memory.taking import take
 from ...records.memory.vectors import Vector
 from ..base.stateless import Env, Operator, blaming, failing
 
@@ -147,6 +158,34 @@ class SelectColumnsOp(Operator):
         with blaming_rows(self.step, rows):
             made = {name: one.vector(rows) for name, one in self.made.items() if name in self.wanted}
         self.forward(rows.only(made))
+
+
+class ExplodeOp(Operator):
+    """Makes a row of each element of a list; the other columns are repeated."""
+
+    def __init__(self, step: ExplodeStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.list = step
+        self.repeated = frozenset(step.schema.names) - {step.column}
+        self._read_only(frozenset(one.name for one in step.made))
+
+    def _read_only(self, wanted: frozenset[str]) -> None:
+        step = self.list
+        self.reader = ElementReader(step.element, step.title, wanted, keep_empty=step.keep_empty)
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        made = frozenset(one.name for one in self.list.made)
+        self._read_only(behind & made)
+        self.repeated = (behind - made) & frozenset(self.list.schema.names)
+        return self.repeated | {self.list.column}
+
+    def push(self, rows: Records) -> None:
+        with blaming_rows(self.step, rows):
+            found = self.reader.read(take(rows.vector(self.list.column), rows.picked))
+            each = array("q", chain.from_iterable(map(repeat, rows.indexes(), found.sizes)))
+            repeated = {name: take(rows.vector(name), each) for name in self.repeated}
+            made = rows.made_of(each, {**repeated, **found.columns})
+        self.forward(made)
 
 
 class RowsOp(Operator):

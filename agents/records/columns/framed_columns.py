@@ -14,15 +14,12 @@ What it decides: where a returned row came from.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import Any
 
 from ....core.columns.schema import INT, ColumnSchema, ColumnSpec
 from ....core.progress.arrow import TIMESTAMP
 from ..layout import Buffer, longs
 from ..memory.event_time import is_time
-from ..memory.record_spans import RecordSpans
-from ..memory.taking import take, take_batch, take_longs
+from ..memory.taking import take_batch, take_longs
 from ..memory.vectors import Vector, VectorBatch
 from .arrow_take import FrameRefused
 from .records import Records
@@ -60,15 +57,7 @@ def chunk_of(frame: VectorBatch, chunk: Records, schema: ColumnSchema) -> Record
         times = take_longs(chunk.times, rows)
     except ValueError:
         raise FrameRefused(f"'{ROW}' has a row that its frame does not have", remedy=_AS_IT_WAS) from None
-    return Records.of_vectors(
-        vectors,
-        _times(frame, times),
-        key_spans=_spans(chunk.key_spans, rows),
-        key_serde=chunk.key_serde,
-        key_values=_values(chunk.key_values, rows),
-        header_spans=_spans(chunk.header_spans, rows),
-        positions=_values(chunk.positions, rows),
-    )
+    return chunk.made_of(rows, vectors, _times(frame, times)).without_places()
 
 
 def _numbers(frame: VectorBatch, name: str) -> Buffer:
@@ -88,15 +77,3 @@ def _times(frame: VectorBatch, own: Buffer) -> Buffer:
         if wrong is not None:
             raise FrameRefused(f"'{TIMESTAMP}' is {wrong}, which is out of range", remedy="milliseconds since 1970")
     return times
-
-
-def _spans(spans: RecordSpans | None, rows: Buffer | None) -> RecordSpans | None:
-    if spans is None or rows is None:
-        return spans
-    return RecordSpans(spans.buffer, take_longs(spans.offsets, rows), take_longs(spans.lengths, rows))
-
-
-def _values(values: Vector | Sequence[Any] | None, rows: Buffer | None) -> Any:
-    if values is None or rows is None:
-        return values
-    return take(values, rows) if isinstance(values, Vector) else [values[row] for row in longs(rows)]

@@ -29,6 +29,7 @@ from ..kafka.spans import headers_of, packed_headers
 from ..layout import Buffer, longs
 from ..memory.longs import gathered, scaled, scattered
 from ..memory.record_spans import RecordSpans, packed, pieces
+from ..memory.taking import take, take_longs
 from ..memory.vectors import Vector, VectorBatch, dicts_of
 from ..values.record import Headers, Record
 
@@ -327,6 +328,23 @@ class Records:
         """The same rows with these columns as values."""
         return self._with(vectors=columns, origin=None, others=None, _lists={}, _values=_UNMADE)
 
+    def made_of(self, rows: Buffer | None, columns: Mapping[str, Vector], times: Buffer | None = None) -> Records:
+        """Rows of these columns, each of which was made of the base row with this number; None: of all of them, in order. A row keeps the
+        time, the key, the headers and the offset of what it was made of. `times`: those instead. Raises `ValueError` for other numbers."""
+        places = self._places
+        return Records.of_vectors(
+            columns,
+            take_longs(self.times, rows) if times is None else times,
+            key_spans=_taken_spans(self.key_spans, rows),
+            key_serde=self.key_serde,
+            key_values=_taken(self.key_values, rows),
+            header_spans=_taken_spans(self.header_spans, rows),
+            positions=_taken(self.positions, rows),
+            places=places
+            if places is None or rows is None
+            else _SomePlaces(lambda: [places[row] for row in longs(rows)]),
+        )
+
     def kept(self, picked: Buffer) -> Records:
         """These base rows."""
         if len(longs(picked)) == len(self):
@@ -404,6 +422,18 @@ class _SomePlaces(Sequence[int]):
 
     def __getitem__(self, at: Any) -> Any:
         return self._made[at]
+
+
+def _taken_spans(spans: RecordSpans | None, rows: Buffer | None) -> RecordSpans | None:
+    if spans is None or rows is None:
+        return spans
+    return RecordSpans(spans.buffer, take_longs(spans.offsets, rows), take_longs(spans.lengths, rows))
+
+
+def _taken(values: Vector | Sequence[Any] | None, rows: Buffer | None) -> Any:
+    if values is None or rows is None:
+        return values
+    return take(values, rows) if isinstance(values, Vector) else [values[row] for row in longs(rows)]
 
 
 def offsets_at(offsets: Sequence[int], places: Buffer) -> Sequence[int]:
