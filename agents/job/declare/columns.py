@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ....core.columns.elements import element_columns, element_of
 from ....core.columns.expressions import ColumnRef, Expression, Node, columns_in, node_of, substituted
 from ....core.columns.logical import DECIMAL, WHOLE
-from ....core.columns.schema import BOOL, FLOAT, INT, ColumnSchema, ColumnSpec
+from ....core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
 from ....core.columns.typing import NUMBERS, column_of, kind_of
 from ....core.errors import DeclarationError
 from ...records.columns.frame_libraries import Library, check_library
@@ -74,18 +74,18 @@ class KnownColumns:
             )
 
     def key(self, by: Any, verb: str, *, or_boolean: bool) -> ColumnSpec:
-        """The column that a verb names as a key."""
+        """The column that a verb names as a key. Of a time, a date or a decimal, the text is the key."""
         if not isinstance(by, str):
             raise DeclarationError(
                 f"{verb}({by!r:.60}) does not name a column",
                 remedy='compute it before: .with_columns(key=…), and name it: "key"',
             )
         column = self.schema.value(by, f"{verb}('{by}')")
+        if column.logical is not None and column.logical.name in WHOLE:
+            return column
         if column.logical is not None:
-            remedy = ".strftime('%Y-%m-%d')" if column.type == INT else ".hash()"
             raise DeclarationError(
-                f"{verb}('{by}'): {column.said} makes no key",
-                remedy=f'make text or a number of it: hg.col("{by}"){remedy}',
+                f"{verb}('{by}'): {column.said} makes no key", remedy=f'make a number of it: hg.col("{by}").hash()'
             )
         if column.type == FLOAT or (column.type == BOOL and not or_boolean):
             raise DeclarationError(
@@ -232,7 +232,7 @@ class KnownColumns:
         self, of: Declaring, by: str, name: str | None, partitions: int | None, key_serde: Any, on_error: Policy
     ) -> tuple[ShuffleStep, KnownColumns]:
         """The step of `.repartition(…)`, and the columns behind it."""
-        self.key(by, "repartition", or_boolean=True)
+        column = self.key(by, "repartition", or_boolean=True)
         check_partitions(partitions, "repartition(")
         if key_serde is not None:
             check_serde(key_serde, "repartition(key_serde")
@@ -247,10 +247,15 @@ class KnownColumns:
             key_serde=key_serde if key_serde is not None else of.app.key_serde,
             partitions=partitions,
             schema=self.schema,
-            key_text=self.made[by].name if by in self.made else "",
+            key_text=self._text_of_key(column),
             on_error=check_policy(on_error, "repartition(on_error)"),
         )
         return step, replace(self, extra=self.extra and SHUFFLED)
+
+    def _text_of_key(self, column: ColumnSpec) -> str:
+        """What the key of a repartition is made of, if its name does not say so. The digits of a decimal decide how it is written."""
+        made = self.made[column.name].name if column.name in self.made else ""
+        return made if column.logical is None else f"{made or column.name} as {column.said}"
 
     def merged(self, others: Sequence[KnownColumns]) -> KnownColumns:
         """The columns of a merge of these, which must have the same ones in the same order."""

@@ -139,7 +139,9 @@ def _key_column(source: SourceStep, field: str) -> ColumnSpec:
     schema = source.schema or before.row_columns(encoded=False)
     if field not in schema.names:
         raise ColumnsUnknown(f"{source.said} has no field '{field}' of a declared type")
-    return schema[field]
+    found = schema[field]
+    # of columns, the key of such a value is its text
+    return ColumnSpec(field, TEXT) if source.schema is not None and found.logical is not None else found
 
 
 def _sources_of_key(step: Step) -> list[SourceStep | None]:

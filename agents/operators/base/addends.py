@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ....core.columns.evaluate import NotComputable
+from ....core.columns.logical import Logical
 from ....core.columns.schema import PYTHON
 from ....core.errors import DataError
 from ...job.steps.keyed import AggregateStep, WindowStep
@@ -20,6 +21,7 @@ from ...records.columns.records import Records
 from ...records.columns.selecting import SeveralFields, names_in
 from ...records.kafka.columns import pick
 from ...records.layout import Buffer, bit, bits, both, longs
+from ...records.logical.logical_columns import written
 from ...records.memory.record_spans import RecordSpans
 from ...records.memory.vectors import Vector, dicts_of
 from ...records.values.serdes import KEY, writes_utf8
@@ -411,6 +413,11 @@ def chunk_keys(operator: Operator, chunk: Records, serde: Any) -> ChunkKeys:
         chunk.picked,
         lambda: keyed(operator, chunk, serde),
     )
+
+
+def as_keys(chunk: Records, name: str, kind: Logical | None) -> Vector:
+    """A column of the base rows as keys: of a time, a date or a decimal, the text that an output has of it."""
+    return chunk.vector(name) if kind is None else written(chunk.vector(name), kind, chunk.picked)
 
 
 def column_keys(column: Vector, serde: Any, chunk: Records, listing: Callable[[], list[Any]]) -> ChunkKeys:

@@ -20,7 +20,7 @@ from ...records.memory.longs import scaled, scattered
 from ...records.memory.record_spans import pieces
 from ...records.memory.taking import take
 from ...records.memory.vectors import Vector
-from ..base.addends import ChunkKeys, chunk_keys, column_keys, keyed
+from ..base.addends import ChunkKeys, as_keys, chunk_keys, column_keys, keyed
 from ..base.stateless import BYTES, Env, Operator, blaming, encode_keys, failing
 
 
@@ -128,9 +128,8 @@ class JoinTableColumnsOp(Operator):
         on, serde = self.join.on, self.join.table.key_serde
         if on is None:
             return chunk_keys(self, rows, serde)
-        return column_keys(
-            rows.vector(str(on)), serde, rows, lambda: encode_keys(self.step, serde, rows[str(on)], rows=rows)
-        )
+        keys = as_keys(rows, str(on), self.join.schema[str(on)].logical)
+        return column_keys(keys, serde, rows, lambda: encode_keys(self.step, serde, rows.listed(keys), rows=rows))
 
     def _refuse(self, rows: Records, places: Buffer, bad: dict[int, Any]) -> None:
         """Raise the error of the rows that have a row of the table which does not fit."""

@@ -33,6 +33,7 @@ from ...records.memory.taking import spans_of
 from ...records.memory.vectors import Vector, VectorBatch
 from ...records.values.keys import MARK
 from ...records.values.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
+from ..base.addends import as_keys
 from ..base.schema_headers import SchemaHeaders
 from ..base.stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys, failing
 
@@ -81,7 +82,7 @@ class ToOp(Operator):
                 return
             if self.writer is not None and self._write_foreign(rows, *rows.batch(step.schema), step.schema):
                 return
-            keyed = None if step.key is None else rows.listed(rows.vector(str(step.key)))
+            keyed = None if step.key is None else rows.listed(self._key_column(rows, step.schema))
             rows = rows.of_columns(self.columns, self.make)
         elif (results := rows.results) is not None and self._takes(results.names):
             if self.encoder is not None:
@@ -109,7 +110,7 @@ class ToOp(Operator):
 
     def _write_columns(self, chunk: Records, schema: ColumnSchema, encoder: ColumnEncoder) -> None:
         step = self.to
-        keys = self._keys_of(chunk, None if step.key is None else chunk.vector(str(step.key)))
+        keys = self._keys_of(chunk, None if step.key is None else self._key_column(chunk, schema))
         batch, picked = chunk.batch(schema)
         original: tuple[Any, ...] = (chunk.origin, chunk.others) if self.spliced else ()
         if self.keeps:
@@ -127,7 +128,7 @@ class ToOp(Operator):
             return False
         if made.bad:
             raise failing(step, made.bad, chunk)
-        column = None if step.key is None else chunk.vector(str(step.key)) if schema else batch[str(step.key)]
+        column = None if step.key is None else self._key_column(chunk, schema) if schema else batch[str(step.key)]
         keys = self._keys_of(chunk, column)
         brought = None if schema is None else chunk.header_spans  # results have none
         headers = self.schemas.of_spans(keys, brought, len(batch))
@@ -162,6 +163,10 @@ class ToOp(Operator):
         with blaming(step):  # a record that the topic does not accept
             values = self.results.encode(results)
             self.env.emit_spans(step.topic, None, SpannedRecords(values, rows.times, 0, keys, None, headers))
+
+    def _key_column(self, chunk: Records, schema: ColumnSchema) -> Vector:
+        name = str(self.to.key)
+        return as_keys(chunk, name, schema[name].logical)
 
     def _keys_of(self, chunk: Records, column: Vector | None) -> RecordSpans | None:
         """The keys as the topic has them, of the base rows. `column`: the keys, if the step takes them from a column."""

@@ -21,11 +21,13 @@ from ...records.frames.arrow_frames import FrameWriter
 from ...records.layout import Buffer, longs
 from ...records.memory.record_spans import RecordSpans, packed, pieces
 from ...records.memory.taking import spans_of
+from ...records.memory.vectors import Vector
 from ...records.values.serdes import stored, writes_utf8
 from ..base.addends import (
     Addends,
     ChunkKeys,
     ColumnAddends,
+    as_keys,
     column_keys,
     greatest_times,
     later_times,
@@ -49,6 +51,9 @@ class ShuffleOp(Operator):
         self.by = column_of(step.by) if step.by is not None else None
         self.wants_keys = BYTES if step.by is None else ""
         schema = step.schema or step.columns or ColumnSchema(())
+        by_name = isinstance(step.by, str) and step.by in schema.names
+        self.kind = schema[str(step.by)].logical if by_name else None
+        """The logical type of the column of keys."""
         self.schema = schema
         self.columns = schema.names
         self.writer = FrameWriter(self.columns, Encoder(self.columns).encode, schema=str(schema))
@@ -101,18 +106,22 @@ class ShuffleOp(Operator):
         """The keys of the base rows, in bytes; None if rows need none and have none. Raises if a selected row has none and needs one."""
         if self.by is None:
             return self._own_key_spans(chunk)
-        vector = chunk.vector(str(self.shuffle_step.by))
+        vector = self.key_column(chunk)
         if vector.kind == "text" and vector.validity is None and writes_utf8(self.shuffle_step.key_serde):
             return spans_of(vector)  # the text itself is the key
-        return chunk.spread_spans(packed(self.encoded(chunk, chunk[str(self.shuffle_step.by)])))
+        return chunk.spread_spans(packed(self.encoded(chunk, chunk.listed(vector))))
+
+    def key_column(self, chunk: Records) -> Vector:
+        """The keys of the base rows, as user code sees them."""
+        return as_keys(chunk, str(self.shuffle_step.by), self.kind)
 
     def keys_of_columns(self, chunk: Records) -> list[Any]:
         """The key of each row of columns, in bytes."""
-        return self.encoded(chunk, chunk[str(self.shuffle_step.by)])
+        return self.encoded(chunk, chunk.listed(self.key_column(chunk)))
 
     def chunk_keys(self, chunk: Records) -> ChunkKeys:
         """The keys of a chunk of columns."""
-        column = chunk.vector(str(self.shuffle_step.by))
+        column = self.key_column(chunk)
         return column_keys(column, self.shuffle_step.key_serde, chunk, lambda: self.keys_of_columns(chunk))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
@@ -160,7 +169,7 @@ class CombineOp(ShuffleOp):
         step = self.shuffle_step
         if not writes_utf8(step.key_serde):
             return super().keys_of_columns(chunk)
-        return self._as_text(chunk, chunk[str(step.by)])
+        return self._as_text(chunk, chunk.listed(self.key_column(chunk)))
 
     def _as_text(self, rows: Records, keys: list[Any]) -> list[Any]:
         """Keys that are all text stay so, if they can be encoded: text that cannot must fail with its record, not at the commit."""

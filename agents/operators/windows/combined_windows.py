@@ -72,8 +72,11 @@ class WindowCombineOp(ShuffleOp):
             if self.in_arrays:
                 self._take(ColumnAddends(self.window, rows, self.chunk_keys), rows.times, rows.picked)
                 return
+            keys = self.keys_of_columns(rows)
             rows = rows.of_columns(sorted(self.reads(frozenset())))
-        of = Addends(self.window, self.keys_of(rows), rows.values, rows.timestamps)
+        else:
+            keys = self.keys_of(rows)
+        of = Addends(self.window, keys, rows.values, rows.timestamps)
         self._take(of, array("q", rows.timestamps), None)
 
     def _take(self, of: Addends | ColumnAddends, times: Buffer, rows: Buffer | None) -> None:
