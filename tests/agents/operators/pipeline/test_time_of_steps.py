@@ -121,7 +121,9 @@ class Late(hg.Actor):
 def test_rows_of_a_timer_stand_before_that_time_behind_a_shuffle_too() -> None:
     """What an actor gives on at a time passes a shuffle before the next one hears of that time."""
     app = hg.App("job", settings={"watermark.idle-timeout": "1h"})
-    app.input("in", timestamp="ts").process(Later).repartition(lambda row: row, name="again", partitions=2).process(Late)
+    app.input("in", timestamp="ts").process(Later).repartition(lambda row: row, name="again", partitions=2).process(
+        Late
+    )
     with Driver(app, partitions={"in": 2}) as d:
         for start in range(0, 50_000, 10_000):
             for partition in (0, 1):
