@@ -87,10 +87,8 @@ class Variant:
 
 VARIANTS = {
     "headgate": Variant("headgate", "headgate, as shipped"),
-    "headgate-short": Variant(
-        "headgate", "headgate, stop.prepare=5m, standby=1, rejoin-grace=auto",
-        ("stop.prepare=5m", "standby=1", "placement.rejoin-grace=auto"), works="K",
-    ),
+    "headgate-standby": Variant("headgate", "headgate, standby=1", ("standby=1",), works="K"),
+    "headgate-waits": Variant("headgate", "headgate, stop.prepare=0s", ("stop.prepare=0s",), works="K"),
     "streams": Variant("streams", "Kafka Streams, classic, dynamic members", CLASSIC),
     "streams-static": Variant("streams", "Kafka Streams, classic, static members", CLASSIC, static=True),
     "streams-short": Variant(

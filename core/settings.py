@@ -127,7 +127,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("session.timeout", "duration", "6s", NEXT_RUN, JOB, "A worker that sends no heartbeat for this long is considered dead."),
     ("stall.timeout", "duration", "5m", DYNAMIC, JOB, "A worker whose main loop is blocked for this long is considered dead."),
     ("stop.timeout", "duration", "25s", DYNAMIC, JOB, "How long a worker may take to stop; then it reports what is unfinished, and exits."),
-    ("stop.prepare", "duration", "0s", DYNAMIC, JOB, "How long a worker that is told to leave works on, while others prepare its tasks."),
+    ("stop.prepare", "duration", "10s", DYNAMIC, JOB, "How long a worker that is told to leave works on, while others prepare its tasks."),
     ("release.timeout", "duration", "30s", DYNAMIC, JOB, "How long a task may take to release before its worker is fenced."),
     ("fence.timeout", "duration", "30s", DYNAMIC, JOB, "A fence that has not returned after this time is requested again."),
     ("placement", "text", "default", NEXT_RUN, JOB, "Which worker runs which task: default, or an import path."),

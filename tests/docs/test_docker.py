@@ -208,7 +208,7 @@ def test_two_workers_have_names_and_disks_of_their_own_and_time_to_stop() -> Non
     assert [command[command.index("--processor-id") + 1] for command in commands] == WORKERS
     disks = [volume for name in WORKERS for volume in SERVICES[name]["volumes"] if not volume.startswith(".")]
     assert len({disk.split(":")[0] for disk in disks}) == len(WORKERS)
-    assert all(int(SERVICES[name]["stop_grace_period"].removesuffix("s")) >= 30 for name in WORKERS)
+    assert all(int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > 35 for name in WORKERS)
 
 
 @pytest.mark.parametrize("text", ["a: |\n  x", "a: b # c", "a:\n\tb: c", "a: 1\na: 2", "a: *b", "- a: b"])

@@ -127,7 +127,8 @@ def test_probes_ask_the_pages_that_answer_without_a_token() -> None:
     assert str(port["containerPort"]) == ENVIRONMENT["HEADGATE_WEB_PORT"]["value"]
     live = probes["livenessProbe"]
     assert live["periodSeconds"] * live["failureThreshold"] * 1000 > duration_ms(SETTINGS["stall.timeout"].default)
-    assert POD["terminationGracePeriodSeconds"] * 1000 > duration_ms(SETTINGS["stop.timeout"].default)
+    needed = sum(duration_ms(SETTINGS[name].default) for name in ("stop.prepare", "stop.timeout"))
+    assert POD["terminationGracePeriodSeconds"] * 1000 > needed
 
 
 def test_whoever_selects_pods_finds_them() -> None:
