@@ -47,7 +47,17 @@ class Duck:
 
     mark = "?"
     locking = ""
-    types: ClassVar[dict[str, str]] = {"int64": "BIGINT", "float64": "DOUBLE", "bool": "BOOLEAN", "text": "VARCHAR"}
+    types: ClassVar[dict[str, str]] = {
+        "int64": "BIGINT",
+        "float64": "DOUBLE",
+        "bool": "BOOLEAN",
+        "text": "VARCHAR",
+        "timestamp": "TIMESTAMP WITH TIME ZONE",
+        "local timestamp": "TIMESTAMP",
+        "date": "DATE",
+        "decimal": "DECIMAL({digits}, {scale})",
+        "bytes": "BLOB",
+    }
 
     def __init__(self, path: str) -> None:
         self.path = path

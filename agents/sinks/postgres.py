@@ -44,6 +44,11 @@ class Postgres:
         "float64": "DOUBLE PRECISION",
         "bool": "BOOLEAN",
         "text": "TEXT",
+        "timestamp": "TIMESTAMP WITH TIME ZONE",
+        "local timestamp": "TIMESTAMP",
+        "date": "DATE",
+        "decimal": "NUMERIC({digits}, {scale})",
+        "bytes": "BYTEA",
     }
 
     def __init__(self, url: str) -> None:

@@ -19,12 +19,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from ...core.batching.sinking import Remembered, SinkBatch, SinkOwner, note_of_done
-from ...core.columns.schema import ColumnSchema
+from ...core.columns.logical import BYTES, WHOLE
+from ...core.columns.schema import ColumnSchema, ColumnSpec
+from ...core.errors import DeclarationError
 from .sink import Sink
 
 BATCHES = "headgate_batches"
 UPSERT, APPEND = "upsert", "append"
 MODES = (UPSERT, APPEND)
+TYPES = WHOLE | {BYTES}
+"""The logical types that each database has, or has text for."""
 NOTHING = Remembered(0, 0, -1, "")
 
 
@@ -61,7 +65,7 @@ class Database(Protocol):
     locking: str
     """What a select says to lock its row until the transaction ends."""
     types: ClassVar[dict[str, str]]
-    """The type of a column, by that of the stream."""
+    """The type of a column, by that of the stream; of decimals with the places for their digits."""
 
     def begin(self) -> None:
         """Begin a transaction that writes."""
@@ -212,12 +216,30 @@ def _batches(db: Database) -> str:
 def created(table: SqlTable, db: Database) -> str:
     """What creates the table with the declared types."""
     columns = [
-        f"{quoted(one.name)} {db.types[one.type]}{'' if one.optional and one.name not in table.key else ' NOT NULL'}"
+        f"{quoted(one.name)} {_type(one, db)}{'' if one.optional and one.name not in table.key else ' NOT NULL'}"
         for one in table.columns.columns
     ]
     if table.mode == UPSERT:
         columns.append(f"PRIMARY KEY ({', '.join(map(quoted, table.key))})")
     return f"CREATE TABLE IF NOT EXISTS {table.quoted} ({', '.join(columns)})"
+
+
+def _type(column: ColumnSpec, db: Database) -> str:
+    kind = column.logical
+    if kind is None:
+        return db.types[column.type]
+    return db.types[kind.name].format(digits=kind.digits, scale=kind.scale)
+
+
+def check_types(columns: ColumnSchema, where: str) -> None:
+    """Refuse columns for which not every database has a type."""
+    columns.flat(where)
+    found = next((one for one in columns.columns if one.logical is not None and one.logical.name not in TYPES), None)
+    if found is not None:
+        raise DeclarationError(
+            f"{where} takes no columns of the type {found.said}, such as '{found.name}'",
+            remedy='leave it out: .select(…); or make a row of each element: .explode("…")',
+        )
 
 
 def on_conflict(table: SqlTable) -> str:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from ...core.columns.logical import WHOLE, Logical, stored, written
 from .sink import RowsRefused, TargetDown, TargetRefuses
 from .sql import SqlTable, quoted
 
@@ -32,7 +33,15 @@ class Sqlite:
 
     mark = "?"
     locking = ""
-    types: ClassVar[dict[str, str]] = {"int64": "INTEGER", "float64": "REAL", "bool": "BOOLEAN", "text": "TEXT"}
+    types: ClassVar[dict[str, str]] = {
+        "int64": "INTEGER",
+        "float64": "REAL",
+        "bool": "BOOLEAN",
+        "text": "TEXT",
+        **dict.fromkeys(WHOLE, "TEXT"),
+        "bytes": "BLOB",
+    }
+    """It has no types of times and decimals: their text is exact, and its functions of dates read it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -69,7 +78,8 @@ class Sqlite:
         """Insert rows, one after the other: in SQLite that is as fast as anything."""
         names = ", ".join(map(quoted, table.columns.names))
         marks = ", ".join("?" * len(table.columns.names))
-        values = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        given = zip(rows.columns, table.columns.columns, strict=True)
+        values = zip(*(_values(column.to_pylist(), of.logical) for column, of in given), strict=True)
         with self._typed():
             self._link.executemany(f"INSERT INTO {table.quoted} ({names}) VALUES ({marks}){more}", values)
 
@@ -90,3 +100,11 @@ class Sqlite:
     def close(self) -> None:
         """Close the file. What is not committed is undone."""
         self._link.close()
+
+
+def _values(column: list[Any], kind: Logical | None) -> list[Any]:
+    """Values as SQLite keeps them: times, dates and decimals as the text that an output has of them."""
+    if kind is None or kind.name not in WHOLE:
+        return column
+    seconds: dict[int, str] = {}
+    return [None if one is None else written(stored(one, kind), kind, seconds) for one in column]

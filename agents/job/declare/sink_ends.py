@@ -14,13 +14,15 @@ from typing import Any, Literal
 
 from ....core.batching.publishing import declared_write
 from ....core.batching.spark_schema import ROWS, check_column
+from ....core.columns.logical import DATE
+from ....core.columns.schema import ColumnSpec
 from ....core.errors import DeclarationError
 from ....core.secrets import masked
 from ...sinks.databases import ONE_WRITER, connecting, database_of
 from ...sinks.files import FORMATS, SCHEMES, check_options
 from ...sinks.own import check_sink
 from ...sinks.sink import Sink
-from ...sinks.sql import APPEND, MODES, UPSERT, SqlSink, SqlTable
+from ...sinks.sql import APPEND, MODES, UPSERT, SqlSink, SqlTable, check_types
 from ..derive.batch_columns import columns_of_batch
 from ..derive.keyed_rows import KeyOfRows, key_of_rows, names_of_values, takes_updates
 from ..steps.batches import BatchStep, DeliverStep, WriteStep
@@ -94,6 +96,7 @@ class EndsInSinks(Declaring):
         if of is not None and ordered:
             _check_order(self.step, of, names, where)
         step = _batch(self, where, called, rows, max_rows, max_age, SINK, of, names)
+        check_types(step.columns, where)
         for one in names:
             check_column(one, step.columns.names, f"{where}: key={key!r}", ROWS)
         if of is not None and ordered and (why := of.refused(names, where)) is not None:
@@ -151,6 +154,8 @@ class EndsInSinks(Declaring):
         last = target.rpartition("/")[2]
         step = _batch(self, f"to_files('{last}')", name or "files-" + _plain(last), rows, max_rows, max_age, FILES)
         write = declared_write(path, format, partition_by, None, step.columns.names, verb="to_files")
+        for one in write.partition_by:
+            _check_directory(step.columns[one], f"to_files('{last}'): partition_by")
         write = replace(
             write, options=tuple(sorted((options or {}).items())), keep=kept("to_files", keep, delete_after)
         )
@@ -225,8 +230,6 @@ class _batch:
             takes_updates=key is not None and takes_updates(of.step, key_names, key),
         )
         self.columns = columns_of_batch(self._step, rows, where)
-        self.columns.flat(where)
-        self.columns.only_stored(where)
 
     def deliver(
         self, target: str, make: Callable[[], Any], on_error: Policy, *, transactional: bool, meets: bool = False
@@ -250,6 +253,16 @@ class _batch:
 def _plain(text: str) -> str:
     """A text with nothing but what the name of a step may have."""
     return "".join(one if one.isascii() and one.isalnum() else "-" for one in text)
+
+
+def _check_directory(column: ColumnSpec, where: str) -> None:
+    """Refuse a column whose values make no names of directories that are read again as what they were."""
+    if column.path or (column.logical is not None and column.logical.name != DATE):
+        said = "a field of a nested object" if column.path else column.said
+        raise DeclarationError(
+            f"{where}: '{column.name}' is {said}",
+            remedy="name a number, a boolean, text or a date: .with_columns(day=…)",
+        )
 
 
 def _no_sink() -> Any:
