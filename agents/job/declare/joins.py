@@ -53,7 +53,8 @@ def join_columns_step(
     for one in known:
         one.alone("join()")
         one.schema.flat("join() of two streams")
-        one.schema.only_stored("join() of two streams")
+        if given.get("late") is not None:
+            one.schema.only_stored("join(late=…)")
     schemas = known[0].schema, known[1].schema
     taken = _taken(take, schemas[1])
     for name, of in taken.items():

@@ -402,7 +402,7 @@ class JoinColumnsStep(JoinStreamsStep):
         named = [(one.name, one) for one in left.columns], [(name, right[of]) for name, of in self.taken.items()]
         return ColumnSchema(
             tuple(
-                ColumnSpec(name, one.type, one.optional or may_lack)
+                ColumnSpec(name, one.type, one.optional or may_lack, logical=one.logical)
                 for columns, may_lack in zip(named, alone, strict=True)
                 for name, one in columns
             )

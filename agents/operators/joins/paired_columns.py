@@ -1,7 +1,7 @@
 """The pairs of a join of columns: the columns of the left record, and some of the right one. No object stands for a record.
 
-The values that wait are JSON of their columns, in the same blocks as those of rows. JSON gives back each value that a column may have, so
-what has just come is taken as it is.
+The values that wait are JSON of their columns as these are stored, in the same blocks as those of rows. JSON gives back each value that a
+column may have, so what has just come is taken as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PairedColumns:
     def __init__(self, step: JoinColumnsStep) -> None:
         self.step = step
         self._encoders = [Encoder(one.names) for one in step.kept]
-        self._decoders = [Decoder(one.columns) for one in step.kept]
+        self._decoders = [Decoder(one.columns, stored=True) for one in step.kept]
         self._named: list[Mapping[str, str]] = [{name: name for name in step.kept[0].names}, step.taken]
 
     def reads(self, side: int, behind: frozenset[str]) -> frozenset[str]:

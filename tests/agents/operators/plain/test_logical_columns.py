@@ -249,6 +249,47 @@ def test_columns_pass_a_join_with_a_table() -> None:
         assert [one.value for one in d.read("out")] == [{"name": "Ann", "price": "1.50", "items": [{"sku": "x"}]}]
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "outer"])
+def test_two_streams_are_joined(how: Any) -> None:
+    """The values of both sides are what they were, also of records that have waited in the table; without a partner they are null."""
+
+    class Payment(TypedDict):
+        user: str
+        paid_at: datetime
+        paid: Annotated[Decimal, hg.Digits(12, 2)]
+        notes: dict[str, list[date]]
+
+    app, orders = app_of(timestamp="at", key="user")
+    payments = app.input("payments", serde=hg.json(Payment), timestamp="paid_at", key="user").columns()
+    taken = {"paid_at": "paid_at", "paid": "paid", "notes": "notes"}
+    both = orders.join(payments, within="1m", how=how, take=taken)
+    assert str(both.schema["paid"]) == "paid: decimal(12, 2)" + (" | null" if how != "inner" else "")
+    both.with_columns(late=hg.col("paid_at") > hg.col("at"), rest=hg.col("price") - hg.col("paid")).to("out")
+    sent = [order(user, f"2026-01-31T12:0{at}:00.000001Z", price=f"{at}.10") for at, user in enumerate("abc")]
+    pays = [
+        {"user": "a", "paid_at": "2026-01-31T13:00:30+01:00", "paid": "0.05", "notes": {"x": ["2026-02-01"]}},
+        {"user": "b", "paid_at": "2026-01-31T12:00:30Z", "paid": "1.1", "notes": {}},
+        {"user": "d", "paid_at": "2026-01-31T12:00:40Z", "paid": "9.00", "notes": {}},
+    ]
+    with hg.testing.Driver(app) as d:
+        d.send_all("orders", sent[:1])
+        d.send_all("payments", pays)
+        d.restart()
+        d.send_all("orders", sent[1:])
+        d.end()
+        found = {one.key: one.value for one in d.read("out")}
+    left = [{**one, "counts": None} for one in sent]
+    expected = {
+        "a": {**left[0], **pays[0], "paid_at": "2026-01-31T12:00:30Z", "late": True, "rest": "0.05"},
+        "b": {**left[1], **pays[1], "paid": "1.10", "late": False, "rest": "0.00"},
+    }
+    if how != "inner":
+        expected["c"] = {**left[2], **dict.fromkeys(("paid_at", "paid", "notes", "late", "rest"))}
+    if how == "outer":
+        expected["d"] = {**dict.fromkeys(left[0]), **pays[2], "user": None, "late": None, "rest": None}
+    assert found == expected
+
+
 def test_an_arrow_schema_may_have_these_types() -> None:
     inner = pyarrow.struct([pyarrow.field("sku", pyarrow.string(), nullable=False)])
     schema = pyarrow.schema(
@@ -278,7 +319,7 @@ def test_an_arrow_schema_may_have_these_types() -> None:
         (lambda o: o.repartition("user").window(hg.tumbling("1m"), late="late"), "late=.*takes no columns of the type"),
         (lambda o: o.to_sql("sqlite:////nowhere/x.db", "orders"), r"takes no columns of the type list.*explode"),
         (lambda o: o.to_files("/nowhere", partition_by="price"), r"partition_by: 'price' is decimal\(12, 2\)"),
-        (lambda o: o.join(o, within="1m", take=["user"]), "join.*takes no columns of the type"),
+        (lambda o: o.join(o, within="1m", take={"u": "user"}, late="late"), "late=.*takes no columns of the type"),
         (lambda o: o.repartition("user").agg(x=hg.mean("price")), r"takes no decimal.*cast\(float\)"),
         (lambda o: o.repartition("user").agg(x=hg.sum("at")), "takes no timestamp"),
         (lambda o: o.repartition("user").agg(x=hg.min("items")), "takes no list"),
