@@ -53,9 +53,10 @@ class ElementReader:
         """`title`: the column of an element, or what comes before the names of its fields. `wanted`: the columns to make."""
         self._form, self._keep_empty = _form(element, title, wanted), keep_empty
         self._kind = Logical(of.LIST, of=(element,))
-        one = list[_or_none(self._form.hint, element.optional)]
+        one: Any = list.__class_getitem__(_or_none(self._form.hint, element.optional))
         self._one = msgspec.json.Decoder(one | None).decode
-        self._many = msgspec.json.Decoder(list[one | None]).decode
+        some: Any = list.__class_getitem__(one | None)
+        self._many = msgspec.json.Decoder(some).decode
 
     def read(self, column: Vector) -> ElementColumns:
         """The elements of each list of a column, as it is stored; a list that is null has none. Raises `NotComputable`."""
