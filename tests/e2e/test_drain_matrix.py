@@ -287,8 +287,7 @@ def closed(workers, stream):
     return [one.closed.get(at) for one in inputs for at in one.external if at.stream == stream]
 
 
-@pytest.mark.parametrize("meanwhile", ["", "a restart", "a second worker"])
-@pytest.mark.parametrize("whole", [True, False], ids=["the job", "one stream"])
+@pytest.mark.parametrize(("whole", "meanwhile"), [(True, ""), (False, "a restart"), (True, "a second worker")])
 async def test_what_came_since_a_pause_is_left_to_the_next_run(job, topic, whole, meanwhile):
     """Fetches go on while an input is paused. What they have brought is no part of the drain, whoever holds the task by then."""
     inp, other, out = topic("in", 2), topic("other", 2), topic("out")
