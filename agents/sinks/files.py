@@ -1,4 +1,4 @@
-"""Files of batches without Spark: pyarrow writes them, and they are published as Spark's are (`spark_bridge.data.publish`).
+"""Parquet files of batches without Spark: pyarrow writes them, and they are published as Spark's are (`spark_bridge.data.publish`).
 
     rows → files of an attempt, sealed → a transaction names the attempt → published
 
@@ -18,7 +18,7 @@ from ...core.errors import DataError, DeclarationError, EnvironmentFault
 from ...core.settings import nearest
 from .sink import TargetDown
 
-FORMATS = ("parquet", "orc")
+FORMAT = "parquet"
 SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs")
 """Where pyarrow can write."""
 OFTEN = (
@@ -65,7 +65,7 @@ def staged(write: SparkWrite, table: Any, batch: BatchInfo, stage: str) -> str:
 
     attempt = uuid.uuid4().hex
     where = SeriesPaths(write.path, write.series).attempt(batch.number, attempt)
-    kind: Any = dataset.ParquetFileFormat() if write.format == "parquet" else dataset.OrcFileFormat()
+    kind: Any = dataset.ParquetFileFormat()
     parts = pa.schema([table.schema.field(name) for name in write.partition_by])
     entry = manifest_entry(write, batch, stage, attempt)
     try:
@@ -75,7 +75,7 @@ def staged(write: SparkWrite, table: Any, batch: BatchInfo, stage: str) -> str:
             path,
             filesystem=system,
             format=kind,
-            file_options=kind.make_write_options(**dict(write.options)) if write.format == "parquet" else None,
+            file_options=kind.make_write_options(**dict(write.options)),
             partitioning=dataset.partitioning(parts, flavor="hive") if write.partition_by else None,
             basename_template=f"part-{{i}}-c000.{write.format}",
             max_partitions=MOST_DIRECTORIES,

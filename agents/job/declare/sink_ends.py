@@ -19,7 +19,7 @@ from ....core.columns.schema import ColumnSpec
 from ....core.errors import DeclarationError
 from ....core.secrets import masked
 from ...sinks.databases import ONE_WRITER, connecting, database_of
-from ...sinks.files import FORMATS, SCHEMES, check_options
+from ...sinks.files import FORMAT, SCHEMES, check_options
 from ...sinks.own import check_sink
 from ...sinks.sink import Sink
 from ...sinks.sql import APPEND, MODES, UPSERT, SqlSink, SqlTable, check_types
@@ -111,7 +111,6 @@ class EndsInSinks(Declaring):
         self,
         path: str | PathLike[str],
         *,
-        format: Literal["parquet", "orc"] = "parquet",
         partition_by: str | Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         rows: Any = None,
@@ -122,7 +121,7 @@ class EndsInSinks(Declaring):
         name: str | None = None,
         on_error: Policy = None,
     ) -> Ended:
-        """Write rows to files in a directory, once in effect, without Spark; `hg.published(path)` gives the files of whole batches.
+        """Write rows to Parquet files in a directory, once in effect, without Spark; `hg.published(path)` gives the files of whole batches.
 
         >>> orders.to_files("s3://lake/orders", partition_by="country", max_age="5m")
 
@@ -133,10 +132,6 @@ class EndsInSinks(Declaring):
         With `keep="30d"`, batches whose newest row is older are forgotten: `hg.published` does not give their files any more, which are
         deleted `delete_after` later (`1d`).
         """
-        if format not in FORMATS:
-            raise DeclarationError(f"to_files(format={format!r})", remedy=f"one of {', '.join(FORMATS)}")
-        if format == "orc" and options:
-            raise DeclarationError("to_files(options=…) with format='orc'", remedy="options are those of Parquet")
         if callable(path):
             raise DeclarationError(
                 f"to_files({path!r:.80})", remedy="a path; a function that writes is a sink: .to_sink(…)"
@@ -145,7 +140,7 @@ class EndsInSinks(Declaring):
             raise DeclarationError(f"to_files(options={options!r:.80})", remedy='options={"compression": "zstd"}')
         if options:
             check_options(options)
-        target = declared_write(path, format, (), None, verb="to_files").path
+        target = declared_write(path, FORMAT, (), None, verb="to_files").path
         if target.partition(":")[0] not in SCHEMES:
             raise DeclarationError(
                 f"to_files({path!r}): pyarrow does not write there",
@@ -153,7 +148,7 @@ class EndsInSinks(Declaring):
             )
         last = target.rpartition("/")[2]
         step = _batch(self, f"to_files('{last}')", name or "files-" + _plain(last), rows, max_rows, max_age, FILES)
-        write = declared_write(path, format, partition_by, None, step.columns.names, verb="to_files")
+        write = declared_write(path, FORMAT, partition_by, None, step.columns.names, verb="to_files")
         for one in write.partition_by:
             _check_directory(step.columns[one], f"to_files('{last}'): partition_by")
         write = replace(
