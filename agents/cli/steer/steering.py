@@ -162,7 +162,7 @@ def outcome_document(to: Target, request: Request, found: Outcome, parked: int |
     "--worker",
     default="",
     metavar="PROCESSOR",
-    help="Stop only this worker; others prepare its tasks first, for at most `stop.prepare`. With `0s` they wait for its return, then move.",
+    help="Stop only this worker; others prepare its tasks first, for at most `stop.prepare`. With `0s` they wait, then move.",
 )
 @click.option(
     "--for-good", is_flag=True, help="With --worker: the worker will not come back; its tasks do not wait for it."
