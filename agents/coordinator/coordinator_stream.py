@@ -142,6 +142,14 @@ class CoordinatorReader:
             await consumer.stop()
 
 
+def unanswered(within_s: float, about: str) -> EnvironmentFault:
+    """No broker answers a reader of coordinator streams. `about`: which of them."""
+    return EnvironmentFault(
+        f"no broker has answered for {within_s:g} s about {about}",
+        remedy="check that the partitions of these topics have a leader",
+    )
+
+
 def entries_of(batch: RecordBatch, since: int) -> list[c.Entry]:
     """The messages of a batch, from this offset on."""
     columns = batch.columns()

@@ -18,7 +18,7 @@ from ...core.names import JobName, StreamPartition, Topics, jobs_in
 from ..port.port import Consumer, Port
 from ..port.waiting import fetched
 from ..records.kafka.fetched import FetchAnswer, OutOfRange, Taken
-from .coordinator_stream import FETCH_BYTES, entries_of
+from .coordinator_stream import FETCH_BYTES, entries_of, unanswered
 
 POLL_MS = 200
 SILENT_S = 2.0
@@ -130,10 +130,7 @@ class _Reading:
             elif now_s - asked_s >= SILENT_S:
                 left, asked_s = self._without_deleted(left, await existing()), now_s
                 if left and now_s - heard_s >= self._within_s:
-                    raise EnvironmentFault(
-                        f"no broker has answered for {self._within_s:g} s about {_some(left)}",
-                        remedy="check that the partitions of these topics have a leader",
-                    )
+                    raise unanswered(self._within_s, _some(left))
 
     def _without_deleted(self, left: list[StreamPartition], existing: Collection[str]) -> list[StreamPartition]:
         for at in left:

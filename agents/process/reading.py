@@ -22,10 +22,10 @@ from ...core.coordination import messages as c
 from ...core.coordination.events import Heartbeat
 from ...core.coordination.liveness import decode_beat
 from ...core.coordination.state import JobState
-from ...core.errors import DataError, DeclarationError, EnvironmentFault, NotFound
+from ...core.errors import DataError, DeclarationError, NotFound
 from ...core.names import JobName, Topics, incarnation_order, jobs_in
 from ...core.settings import find, offer, parse
-from ..coordinator.coordinator_stream import CoordinatorReader
+from ..coordinator.coordinator_stream import CoordinatorReader, unanswered
 from ..kafka.connect import CONNECT_S, closed, retried, started
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
@@ -58,11 +58,8 @@ class Follower:
             if await self.more():
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s >= CONNECT_S:
-                raise EnvironmentFault(
-                    f"no broker has answered for {CONNECT_S:g} s about {self.reader.at.stream}, which is read up to "
-                    f"{self.reader.position} of {end}",
-                    remedy="check that the partitions of these topics have a leader",
-                )
+                where = f"{self.reader.at.stream}, which is read up to {self.reader.position} of {end}"
+                raise unanswered(CONNECT_S, where)
         return self.job
 
     async def more(self) -> bool:
