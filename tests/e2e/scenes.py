@@ -171,7 +171,7 @@ def split(job, inp, bad, good):
 
 
 async def asked_in_vain(job, one, said, written, good, guilty):
-    """The target is asked three times; all the while the neighbour's records come out, and nobody is disturbed."""
+    """The target is asked three times; all the while the neighbour's records come out, undisturbed."""
     neighbour, now = one.worker.actors["Partition 3"], life(one)
     for questions in (1, 2, 3):
         await one.until(lambda n=questions: said["questions"] >= n, "the target is asked", within_s=240)

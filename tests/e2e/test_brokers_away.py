@@ -53,7 +53,7 @@ async def test_a_broker_that_restarts_holds_a_job_up_and_breaks_nothing(job_on, 
 
 
 async def test_a_consumer_is_closed_while_the_broker_is_away(private_kafka):
-    """Each looks for its broker when it is closed. Its end raised a cancellation that nobody had asked for, out of everything that was to
+    """Each looks for its broker when it is closed. Its end raised a cancellation that no one had asked for, out of everything that was to
     be put down with it: stores stayed open, their locks held, and the next life restored beside them. A restore that was past its deadline
     stood in `restoring`, with no reason, for ever."""
     client, (name,) = ClientSettings(private_kafka.bootstrap), named("in")

@@ -72,7 +72,7 @@ def test_the_pages_of_a_local_master_listen_on_loopback_and_end_nothing(exposed:
 
 
 def test_the_jvm_has_the_secrets_and_its_command_line_does_not(exposed: Sessions) -> None:
-    """A password inside of an option or an address was there for whoever lists the processes of the machine."""
+    """A password inside of an option or an address was shown to everyone who lists the processes of the machine."""
     session = exposed.get()
     command = Path(f"/proc/{process_of().pid}/cmdline").read_bytes()
     assert (b"SparkSubmit" in command, b"hunter2" in command) == (True, False)
