@@ -29,8 +29,8 @@ _NO_IDS: Mapping[StreamPartition, str] = MappingProxyType({})
 WHOLE = -1
 """All rows of a mark's records."""
 LONGEST_NAME = 160
-SPANS = 64
-"""In about so many spans the rows of a mark are said."""
+SPANS = 32
+"""In about so many spans the rows of a mark are said, in however many chunks they come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,34 +171,38 @@ def next_death(marks: Iterable[Mark], mark: Mark, *, alone: bool) -> Mark:
 
 
 def spans(rows: Sequence[tuple[int, int]], marks: Iterable[Mark], at: StreamPartition, topic: str) -> list[Span]:
-    """The spans in which the rows of a suspected chunk are said: those that one mark covers, and no smaller one, in about `SPANS`. A span
-    is made of whole records, or lies within one; that of a single row is the mark of this row.
+    """The spans in which the rows of a suspected chunk are said. A span is one of about `SPANS` parts of the smallest mark that covers its
+    rows. Rows that no mark covers are one span: they only run beside suspected ones. A span is made of whole records, or lies within one;
+    that of a single row is the mark of this row.
 
     `rows`: of each row, in order, the offset of its record and its number there. `marks`: those that meet the chunk.
 
     >>> at = StreamPartition("in", 0)
     >>> [one.mark.upto for one in spans([(n, 0) for n in range(128)], [Mark(at, 0, 128)], at, "")][:3]
-    [2, 4, 6]
+    [4, 8, 12]
     """
-    reach = [
-        (bisect_left(rows, (one.first, 0)), bisect_left(rows, (one.upto, 0)))
-        if one.row == WHOLE
-        else (bisect_left(rows, (one.first, one.row)), bisect_left(rows, (one.first, one.row + one.rows)))
-        for one in marks
-    ]
+    reach = sorted((_reach(rows, one) for one in marks), key=lambda one: one[0] - one[1])
     owner = [-1] * len(rows)
-    for number, (begin, end) in enumerate(sorted(reach, key=lambda one: one[0] - one[1])):
+    for number, (begin, end, _) in enumerate(reach):
         owner[begin:end] = [number] * (end - begin)
     found: list[Span] = []
     begin = 0
-    for _, alike in groupby(owner):
+    for number, alike in groupby(owner):
         end = begin + sum(1 for _ in alike)
-        most = -(-(end - begin) // SPANS)
+        most = end - begin if number < 0 else -(-max(end - begin, reach[number][2]) // SPANS)
         while begin < end:
             upto = _cut(rows, begin, min(begin + most, end))
             found.append(Span(begin, upto, _said(rows, begin, upto, at, topic)))
             begin = upto
     return found
+
+
+def _reach(rows: Sequence[tuple[int, int]], mark: Mark) -> tuple[int, int, int]:
+    """The rows that a mark covers, from a number to before another one, and how many it covers in all, here and in other chunks."""
+    if mark.row == WHOLE:
+        return bisect_left(rows, (mark.first, 0)), bisect_left(rows, (mark.upto, 0)), mark.upto - mark.first
+    begin, end = (mark.first, mark.row), (mark.first, mark.row + mark.rows)
+    return bisect_left(rows, begin), bisect_left(rows, end), mark.rows
 
 
 def _cut(rows: Sequence[tuple[int, int]], begin: int, end: int) -> int:
