@@ -220,13 +220,13 @@ class TaskIntake:
         if full:
             ready = {at: head for at, head in ready.items() if at.stream not in full}
         if not ready:
-            self._caught_up(behind=self._behind(heads, full))
+            self._now_behind(self._behind(heads, full))
             self.chooser.nothing(self.held_why() if full else "")
             self._nothing("full" if full else self._closed(heads))
             return False
         choice = self.chooser.choose(heads, ready, view.closed, self._clock.now())
         if choice is None:
-            self._caught_up(behind=False)
+            self._now_behind(False)
             self._nothing(self.chooser.reason)
             return False
         chunk = self._cut(choice, bulk=ready[choice.at].bulk)
@@ -236,7 +236,7 @@ class TaskIntake:
         chunk.now_ms = self._broker.ms(self._clock.now())
         chunk.so_far_ms = view.time_of(choice.at)
         chunk.followed = len(ready) > 1 or ready[choice.at].count > len(chunk)
-        self._site.behind = self._behind(heads, full, chunk)
+        self._now_behind(self._behind(heads, full, chunk))
         self._waits = ""
         self._site.count(f"chosen.{self.chooser.tier(choice.at.stream)}")
         if chunk.control is not None:
@@ -261,11 +261,11 @@ class TaskIntake:
             for at, head in heads.items()
         )
 
-    def _caught_up(self, *, behind: bool) -> None:
-        """Nothing can be handed out now, and perhaps nothing is left: then whatever was held back meanwhile is fetched."""
-        if self._site.behind and not behind:
+    def _now_behind(self, behind: bool) -> None:
+        """Whether the task has a backlog now. At the end of one, whatever was held back because of it is fetched."""
+        before, self._site.behind = self._site.behind, behind
+        if before and not behind:
             self.intake.go_on()
-        self._site.behind = behind
 
     def _cut(self, choice: Taking, *, bulk: bool) -> Chunk | None:
         """Take the next letter from its buffer: as many rows as a turn of the loop permits."""

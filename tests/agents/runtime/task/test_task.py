@@ -384,9 +384,9 @@ async def test_a_suspected_chunk_is_said_in_spans_and_marked_row_by_row() -> Non
         host.give(*(b'{"bad":1}' if n == 350 else b'{"n":%d}' % n for n in range(400)))
         await until(lambda: host.producers.positions[-1:] == [400])
         said = [marks[0] for marks in host.job.letters if marks]
-        assert said[:51] == [(n, n + 7, -1) for n in range(0, 357, 7)]
-        behind = [(n, n + 7, -1) for n in range(350, 399, 7)]
-        assert said[51:] == [(0, 351, -1), (0, 400, -1), *behind, (399, 400, 0), (0, 400, -1)]
+        assert said[:27] == [(n, n + 13, -1) for n in range(0, 351, 13)]
+        behind = [(n, n + 13, -1) for n in range(351, 390, 13)]
+        assert said[27:] == [(0, 351, -1), (0, 400, -1), *behind, (390, 400, -1), (0, 400, -1)], said[27:]
         assert {one.deaths for one in host.marked.begun[:350]} == {2}
         assert [one.first for one in host.marked.begun[:351]] == list(range(351))
         assert len(host.marked.begun) == 351 + 399 + 2
@@ -796,9 +796,59 @@ async def test_a_task_is_behind_while_it_may_read_more_and_then_fetches_what_was
         heads = {IN: head(IN, 5, stable, **more), OTHER: head(OTHER, 0, 9)}
         assert intake._behind(heads, full, chunk) is behind
     for behind in (True, True, False, False):
-        intake._caught_up(behind=behind)
+        intake._now_behind(behind)
     assert site.behind is False
     assert gone_on == [True]
+
+
+class Buffered(Reads):
+    """A partition with ten records at once, of which each letter takes five."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position, self.gone_on = 0, list[int]()
+        self.skips, self.arriving, self.lags = SimpleNamespace(mark=lambda chunk: None), False, {}
+
+    def heads(self) -> dict[StreamPartition, Any]:
+        return {IN: head(IN, self.position, 10, count=10 - self.position, bulk=False)}
+
+    def unread(self, at: StreamPartition) -> bool:
+        return True
+
+    def take(self, at: StreamPartition, *_: Any) -> Chunk:
+        chunk = Chunk.of(IN, [b"1"] * 5, base=self.position)
+        self.position += 5
+        return chunk
+
+    def go_on(self) -> None:
+        self.gone_on.append(self.position)
+
+
+async def test_what_was_held_back_is_fetched_once_the_last_letter_of_a_backlog_is_taken() -> None:
+    """It stayed held back for its 1.5 s: the letter itself had withdrawn that there was a backlog, and nothing was there to be withdrawn
+    later. So the outputs of a partition stood still for so long after each short backlog, as it comes with a move."""
+    taken = asyncio.Queue[tuple[int, bool]]()
+    site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), idle=asyncio.Event(), behind=False, pipeline=None)
+    site.machine = SimpleNamespace(may_take=lambda at: True)
+    site.view = SimpleNamespace(closed={}, time_of=lambda at: None)
+    site.count = site.feed = lambda *_: None
+    site.idle.set()
+    choice = SimpleNamespace(at=IN, max_records=5, up_to_ms=None)
+    chooser: Any = SimpleNamespace(until=None, room=0, reason="", choose=lambda *_: choice, rows=lambda bulk: 5)
+    chooser.taken = chooser.nothing = lambda *_: None
+    chooser.tier = lambda stream: 0
+    reads: Any = Buffered()
+
+    async def take(chunk: Chunk) -> None:
+        taken.put_nowait((chunk.next_position, site.behind))
+
+    intake = TaskIntake(site, Host(naming()), reads, chooser, {}, take)
+    intake._turns.patient = True
+    running_ = asyncio.get_running_loop().create_task(intake.run())
+    assert [await taken.get(), await taken.get()] == [(5, True), (10, False)]
+    assert reads.gone_on == [10]
+    await intake.stop()
+    await running_
 
 
 async def test_a_task_with_a_backlog_waits_with_its_commit_until_it_has_worked_for_a_shift() -> None:
