@@ -218,8 +218,6 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         """The reason of the first failure may pass: the task shall be restarted when it is gone."""
         self._dropped = False
         """The task failed at once and everything of it is dropped, so only its next start can answer."""
-        self._awaited = True
-        """Readers have had nothing of it since its last owner's commit: the commit of its first chunk does not wait for the interval."""
         self._unsettled = False
         """There may be something to hear or to announce."""
         self._regate = False
@@ -610,8 +608,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self.inputs.end_here(event.ends)
             self._look_again()
         out = self.seeks.after_chunk(event.at)
-        out += self.ledger.request_commit(urgent=event.commit or self._awaited)
-        self._awaited = False
+        out += self.ledger.request_commit(urgent=event.commit)
         return out + self._settle(now)
 
     def leave_after_chunk(self, event: t.ChunkDone, now: Now) -> Out:

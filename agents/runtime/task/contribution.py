@@ -45,13 +45,17 @@ class Contribution:
         suspicion: Suspicion,
         due: Due,
         traced: Traced,
+        *,
+        awaited: bool,
     ) -> None:
+        """`awaited`: readers have had nothing of the task since its last owner's commit, so that of its first letter is urgent."""
         self._site = site
         self._transactions = transactions
         self._failures = failures
         self._suspicion = suspicion
         self._due = due
         self._traced = traced
+        self._awaited = awaited
         self._read = frozenset(one.stream for one in site.plan.inputs)
         """A checkpoint has positions in other streams, too: those of an earlier version of the job."""
         self._markers = transactions.buffer(site.name)
@@ -170,7 +174,9 @@ class Contribution:
 
     def want(self, order: t.RequestCommit) -> None:
         """The task has something to commit."""
-        self._transactions.want_commit(self._site.name, order.urgent)
+        urgent = order.urgent or (self._awaited and self._unsealed)
+        self._awaited = self._awaited and not self._unsealed
+        self._transactions.want_commit(self._site.name, urgent)
 
     def apply(self, log_position: int) -> None:
         """Write what was sealed into the store, in one step. Raises what the store raises."""

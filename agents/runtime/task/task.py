@@ -91,7 +91,15 @@ class TaskActor:
         self.suspicion = Suspicion(
             start, needs.solitude, needs.job, needs.process, site.clock, site.log, BetweenRows(needs.turns.clocks)
         )
-        self.contribution = Contribution(site, needs.producers, self.failures, self.suspicion, self.due, self.traced)
+        self.contribution = Contribution(
+            site,
+            needs.producers,
+            self.failures,
+            self.suspicion,
+            self.due,
+            self.traced,
+            awaited=needs.turns.clocks is not None,
+        )  # in virtual time no reader waits
         self.under_way = UnderWay(
             site,
             needs,

@@ -333,33 +333,18 @@ def test_a_position_alone_waits_for_company():
     assert rig.log[-1][0].positions == {ORDERS0: 4}
 
 
-def test_readers_do_not_wait_an_interval_for_a_new_owner():
-    """Its first chunk is committed at once; the others share the commits of the worker."""
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    assert RequestCommit(urgent=True) in rig.feed(ChunkDone(ORDERS0, 5))
-    rig.commit()
-    rig.feed(ChunkTaken(ORDERS0, 6))
-    assert RequestCommit(urgent=False) in rig.feed(ChunkDone(ORDERS0, 6))
-
-
 def test_user_code_may_ask_for_a_commit_and_for_the_end():
     rig = Rig(source_plan(), auto_commit=False).start()
     rig.commit()
     rig.commit()
     rig.feed(ChunkTaken(ORDERS0, 5))
-    rig.feed(ChunkDone(ORDERS0, 5))
-    rig.commit()
-    rig.feed(ChunkTaken(ORDERS0, 6))
-    assert RequestCommit(urgent=True) in rig.feed(ChunkDone(ORDERS0, 6, commit=True))
+    assert RequestCommit(urgent=True) in rig.feed(ChunkDone(ORDERS0, 5, commit=True))
     assert rig.feed(CommitWanted()) == []
     rig.commit()
     assert rig.feed(CommitWanted()) == [RequestCommit(urgent=False)]
     rig.commit()
     rig.auto_commit = True
-    rig.chunk(ORDERS0, 7, ends=frozenset({ORDERS}))
+    rig.chunk(ORDERS0, 6, ends=frozenset({ORDERS}))
     assert rig.told() == ["running", "ended"]
 
 

@@ -131,6 +131,7 @@ class Producers:
         self.positions: list[int] = []
         self.astray: list[str] = []
         self.asked: list[str] = []
+        self.urgent: list[bool] = []
         self.learning: Any = None
         """Awaited when a topic is asked for."""
         self.actor: TaskActor
@@ -154,6 +155,7 @@ class Producers:
         self.outbox.know(topic, 1)
 
     def want_commit(self, task: str, urgent: bool) -> None:
+        self.urgent.append(urgent)
         asyncio.get_running_loop().call_soon(self.commit)
 
     def poisoned(self, task: str, why: str) -> None:
@@ -862,6 +864,16 @@ async def test_a_task_with_a_backlog_waits_with_its_commit_until_it_has_worked_f
         host.give(b'{"n": 1}')
         await until(lambda: host.values())
         assert actor.patient(0.0)
+
+
+async def test_readers_do_not_wait_an_interval_for_the_first_outputs_of_an_owner() -> None:
+    """A move stood still for a commit interval more. The commits behind the first one are those of the worker."""
+    async with running(naming()) as host:
+        host.actor.contribution._awaited = True  # as it is outside of virtual time
+        for n in range(2):
+            host.give(b'{"n": 1}', at=n)
+            await until(lambda: host.producers.positions[-1:] == [n + 1])  # noqa: B023
+        assert host.producers.urgent[-2:] == [True, False]
 
 
 async def test_a_task_without_a_backlog_rests_after_a_commit_while_another_one_has_a_backlog() -> None:
