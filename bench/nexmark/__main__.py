@@ -1,6 +1,6 @@
-"""Nexmark: q0 to q22 from Kafka to Kafka, exactly once, beside Flink SQL in one run.
+"""Nexmark, q0 to q22, and the Yahoo streaming benchmark: from Kafka to Kafka, exactly once, beside Flink SQL in one run.
 
-    python -m bench nexmark [--queries q0,q1,q17] [--engines headgate,flink,flink-2] [--events 300000] [--rounds 3] [--quick]
+    python -m bench nexmark [--queries q0,q1,q17,ysb] [--engines headgate,flink,flink-2] [--events 300000] [--rounds 3] [--quick]
 
 `--events` is how many events of the generator a round has, and `--warm` how many come before the first one; `--quick` has
 50,000 of each, and no JVM is warm. Queries that read no bids get ten times as many. The figures are of the records that a
@@ -24,20 +24,19 @@ from .. import report
 from ..rig import scratch
 from . import flink
 from .delays import CAUSES
-from .feed import Load, side_input
-from .generator import Bid, Generator
+from .feed import Load
 from .judging import truth
-from .queries import QUERIES, Kind
+from .queries import QUERIES, Input
 from .trial import ENGINES, Measured, Place
 
-WITHOUT_BIDS = 10
+NEXMARK = [name for name in QUERIES if name.startswith("q")]
 FLINK_LACKS = {"q6": "Flink SQL cannot say q6 (FLINK-19059)"}
 
 
 def main() -> int:
     """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench nexmark", description=(__doc__ or "").partition("\n")[0])
-    words.add_argument("--queries", default=",".join(QUERIES))
+    words.add_argument("--queries", default=",".join(NEXMARK), help="ysb, too: the Yahoo streaming benchmark")
     words.add_argument("--engines", default="headgate,flink,flink-2")
     words.add_argument("--events", type=int, default=300_000, help="events of a round")
     words.add_argument("--warm", type=int, default=600_000, help="events before the first round")
@@ -55,17 +54,15 @@ def main() -> int:
     rounds = given.rounds or (2 if given.quick else 3)
 
     @cache
-    def load_of(kinds: tuple[Kind, ...], paced: bool) -> Load:
-        more = 1 if Bid in kinds else WITHOUT_BIDS
+    def load_of(like: Input, paced: bool) -> Load:
         pace = [round(given.pace * given.delays)] if paced else []
-        return Load([warm * more] + [size * more] * rounds + pace, kinds, Generator(given.seed))
+        return Load([warm * like.times] + [size * like.times] * rounds + pace, like.kinds, like.source(given.seed))
 
     measured: list[Measured] = []
     left_out: dict[str, str] = {}
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         place = Place(broker.bootstrap, directory, given.set)
-        place.side.write_text("".join(f"{key},{value}\n" for key, value in side_input()))
-        shapes = {query: (QUERIES[query].kinds, given.delays > 0 and query in CAUSES) for query in queries}
+        shapes = {query: (QUERIES[query].input, given.delays > 0 and query in CAUSES) for query in queries}
         for shape in dict.fromkeys(shapes.values()):
             load, seconds = load_of(*shape), given.delays if shape[1] else 0.0
             events, phases = load.made()
@@ -103,7 +100,7 @@ def main() -> int:
 def table(measured: list[Measured], queries: list[str], engines: list[str]) -> None:
     """Thousand records per CPU second, and how many times those of the others headgate makes."""
     by = {(one.query, one.engine): median(one.per_cpu) for one in measured}
-    print(f"\nthousand records per CPU second\n{'':5}" + "".join(f"{name:>22}" for name in engines))
+    print(f"\nthousand records per CPU second\n{'':8}" + "".join(f"{name:>22}" for name in engines))
     ratios: dict[str, list[float]] = {}
     for query in queries:
         cells: list[str] = []
@@ -114,7 +111,7 @@ def table(measured: list[Measured], queries: list[str], engines: list[str]) -> N
                 ratios.setdefault(engine, []).append(ours / figure)
                 cell += f" ({ours / figure:.1f}x)"
             cells.append(f"{cell:>22}")
-        print(f"{query:5}" + "".join(cells))
+        print(f"{query:8}" + "".join(cells))
     for engine, of in ratios.items():
         spread = f"median; {min(of):.1f} to {max(of):.1f}"
         print(f"headgate makes {median(of):.1f} times as many as {ENGINES[engine].label} ({spread})")

@@ -24,6 +24,7 @@ CAUSES = {
     **dict.fromkeys(("q5", "q7"), ("window_end", LATE_MS)),
     "q8": ("starttime", 10_000 + LATE_MS),
     "q11": ("endtime", LATE_MS),
+    "ysb": ("window_end", LATE_MS),
 }
 """The field of a result that has a time, and how much later in event time it is made."""
 FLUSH_S = 60.0
@@ -39,7 +40,7 @@ def paced(bootstrap: str, names: dict[str, str], phase: Sequence[Encoded], secon
         due = min(len(phase), int((time.time() - began) / seconds * len(phase)) + 1)
         for event in phase[len(made) : due]:
             made.append((event.at, time.time()))
-            producer.produce(names[event.kind], event.value, partition=event.partition)
+            producer.produce(names[event.kind], event.value, event.key, partition=event.partition)
         producer.poll(0.002)
     if left := producer.flush(FLUSH_S):
         raise AssertionError(f"{left} records of the input were not written")

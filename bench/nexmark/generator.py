@@ -15,10 +15,10 @@ auctions are the same whether or not bids are made.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, get_type_hints
+from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 PERSONS, AUCTIONS, BIDS = 1, 3, 46
 EPOCH = PERSONS + AUCTIONS + BIDS
@@ -51,6 +51,10 @@ BASE_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a whole multiple of all windows."""
 PER_SECOND = 10_000
 """Events in a second of event time, as published."""
+TAIL_MS = 3_600_000
+TAIL_ID = 1_000_000_000
+"""The ids in the tail; no other event has them."""
+SIDE_ROWS = 10_000
 
 
 class Person(NamedTuple):
@@ -97,12 +101,13 @@ Event = Person | Auction | Bid
 KINDS: tuple[type[Event], ...] = (Person, Auction, Bid)
 
 
-def _form(kind: type[Event]) -> str:
+def form_of(kind: type[Any]) -> str:
+    """A pattern that makes JSON of a named tuple of whole numbers and texts that need no escape."""
     types = get_type_hints(kind)
     return "{" + ",".join(f'"{name}":' + ("%d" if types[name] is int else '"%s"') for name in kind._fields) + "}"
 
 
-_FORMS: dict[type, str] = {kind: _form(kind) for kind in KINDS}
+_FORMS: dict[type, str] = {kind: form_of(kind) for kind in KINDS}
 
 
 def encoded(event: Event) -> bytes:
@@ -113,6 +118,11 @@ def encoded(event: Event) -> bytes:
 @dataclass(frozen=True)
 class Generator:
     """All events of one seed, by their numbers."""
+
+    kinds: ClassVar[tuple[type[Event], ...]] = KINDS
+    tables: ClassVar[tuple[type[Event], ...]] = ()
+    value_format: ClassVar[str] = "json"
+    declarations: ClassVar[str] = "tables.sql"
 
     seed: int = 1
     base_ms: int = BASE_MS
@@ -126,6 +136,24 @@ class Generator:
             for place, make in places:
                 if begin + place < count:
                     yield begin + place, make(begin + place)
+
+    def tail(self, count: int, partitions: int) -> list[Event]:
+        """An event of each kind for each partition, an hour later. No other event matches one of them."""
+        at = self.time_of(count) + TAIL_MS
+        made: list[Event] = []
+        for number in range(TAIL_ID, TAIL_ID + partitions):
+            made.append(Person(number, "Nobody Else", "a@b.com", "0000", "Leuven", "AZ", at, ""))
+            made.append(Auction(number, "nothing", "nothing", 1, 2, at, at + 1, number, 14, ""))
+            made.append(Bid(number + partitions, number, 1, "none", "https://nowhere/", at, ""))
+        return made
+
+    def record(self, event: Event) -> tuple[bytes | None, bytes]:
+        """An event as a record: without a key."""
+        return None, encoded(event)
+
+    def side(self) -> Iterable[tuple[str, str]]:
+        """The rows of q13, as published: each number names itself."""
+        return ((str(number), str(number)) for number in range(SIDE_ROWS))
 
     def time_of(self, number: int) -> int:
         """The event time of an event, in ms."""

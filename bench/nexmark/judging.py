@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from . import oracle
-from .generator import Auction, Bid, Event
+from .generator import Auction, Bid
 
 Row = Mapping[str, Any]
 Read = Callable[[Any], Any]
@@ -47,6 +47,7 @@ SPECIAL: dict[str, dict[str, Read]] = {
     "q7": {"window_end": ms_of},
     "q8": {"starttime": ms_of},
     "q11": {"starttime": ms_of, "endtime": ms_of},
+    "ysb": {"window_end": ms_of},
     "q17": {"avg_price": whole},
 }
 BID = Bid._fields
@@ -96,17 +97,20 @@ FORMS = {
     "q20": Form((*BID[:5], "bid_dateTime", "bid_extra", *(name if name not in BID else f"auction_{name}" for name in Auction._fields[1:]))),
     "q21": Form(("auction", "bidder", "price", "channel", "channel_id")),
     "q22": Form(("auction", "bidder", "price", "channel", "dir1", "dir2", "dir3")),
+    "ysb": Form(("campaign_id", "views", "window_end")),
 }  # fmt: skip
+KEYS = {"q11": ("bidder",), "q12": ("bidder",), "ysb": ("campaign_id",)}
+"""What headgate writes as the key of a record, and the form has among the fields."""
+TEXTS = ("day", "channel", "campaign_id")
 
 
 def keyed(query: str, key: bytes | None, value: dict[str, Any]) -> dict[str, Any]:
     """An output with the fields of its key that are not in its value."""
-    names = {"q11": ("bidder",), "q12": ("bidder",)}.get(query) or (FORMS[query].key if query in FORMS else ())
+    names = KEYS.get(query) or (FORMS[query].key if query in FORMS else ())
     if key is None or all(name in value for name in names):
         return value
     parts = key.decode().strip('"').split("|")
-    texts = ("day", "channel")
-    return value | {name: part if name in texts else int(part) for name, part in zip(names, parts, strict=True)}
+    return value | {name: part if name in TEXTS else int(part) for name, part in zip(names, parts, strict=True)}
 
 
 def found(query: str, outputs: Iterable[tuple[bytes | None, bytes | None]]) -> dict[Any, Any]:
@@ -153,7 +157,7 @@ def _ranks(outputs: Iterable[tuple[bytes | None, bytes | None]]) -> dict[Any, An
     return {auction: [of[rank] for rank in sorted(of)] for auction, of in prices.items()}
 
 
-def truth(query: str, events: list[Event]) -> Mapping[Any, Any]:
+def truth(query: str, events: list[Any]) -> Mapping[Any, Any]:
     """What a query must give of these events."""
     wanted: dict[Any, Any] = getattr(oracle, query)(events)
     return wanted

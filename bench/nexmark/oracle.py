@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 from .generator import Auction, Bid, Event, Person
+from .source import Kind
+from .ysb import Ad, AdEvent
 
 Rows = dict[Any, Any]
 LATE_MS = 4_000
@@ -116,7 +118,7 @@ def windows_of(at: int, size: int, every: int) -> range:
     return range(at - at % every - size + every, at + 1, every)
 
 
-def closed(events: list[Event], kind: type[Event]) -> int:
+def closed(events: list[Any], kind: Kind) -> int:
     """Windows that end by then are closed, when all events of a kind have come."""
     return max(event.dateTime for event in events if isinstance(event, kind)) - LATE_MS
 
@@ -297,3 +299,12 @@ def q20(events: list[Event]) -> Rows:
     auctions = {event.id: event for event in events if isinstance(event, Auction) and event.category == 10}
     found = ((b, auctions[b.auction]) for b in bids_of(events) if b.auction in auctions)
     return Counter((*b, *a[1:]) for b, a in found)
+
+
+def ysb(events: list[Ad | AdEvent]) -> Rows:
+    """Views of each campaign in 10 s."""
+    campaigns = {event.ad_id: event.campaign_id for event in events if isinstance(event, Ad)}
+    seen = (event for event in events if isinstance(event, AdEvent) and event.event_type == "view")
+    views = Counter((campaigns[e.ad_id], e.event_time - e.event_time % 10_000 + 10_000) for e in seen)
+    last = closed(events, AdEvent)
+    return Counter((campaign, n, end) for (campaign, end), n in views.items() if end <= last)

@@ -37,7 +37,7 @@ from .judging import wrong
 
 PATIENCE_S = 120.0
 SILENT_S = 1.2
-WINDOWS = ("q4", "q5", "q6", "q7", "q8", "q11", "q12")
+WINDOWS = ("q4", "q5", "q6", "q7", "q8", "q11", "q12", "ysb")
 """Their last outputs in a phase come before its last records are processed, so a phase ends when the positions are there."""
 NO_RESULT_S = 4.0
 """How much longer to wait where there is no result at all yet."""
@@ -105,7 +105,6 @@ class Place:
 
     def __init__(self, bootstrap: str, directory: Path, settings: Sequence[str] = ()) -> None:
         self.bootstrap, self.directory, self.settings = bootstrap, directory, settings
-        self.side = directory / "side_input.txt"
 
     def measure(
         self,
@@ -159,10 +158,11 @@ class Place:
         """The program, not started."""
         state = self.directory / job
         state.mkdir()
-        log = self.directory / f"{job}.log"
+        log, side = self.directory / f"{job}.log", self.directory / f"{job}.side"
+        side.write_text("".join(f"{key},{value}\n" for key, value in feed.load.source.side()))
         if not engine.flink:
             env = {f"NEXMARK_{kind.upper()}": name for kind, name in feed.names.items()}
-            env |= {"NEXMARK_JOB": job, "NEXMARK_QUERY": query, "NEXMARK_OUT": target, "NEXMARK_SIDE": str(self.side)}
+            env |= {"NEXMARK_JOB": job, "NEXMARK_QUERY": query, "NEXMARK_OUT": target, "NEXMARK_SIDE": str(side)}
             words = [sys.executable, "-m", "headgate.agents.cli", "run", "bench.nexmark.work:app"]
             words += [
                 "--app-dir",
@@ -179,13 +179,14 @@ class Place:
             return Program(words, env | {"PYTHONUNBUFFERED": "1"}, log)
         sources = {
             kind.upper(): f"'connector' = 'kafka', 'topic' = '{name}', 'properties.bootstrap.servers' = '{self.bootstrap}', "
-            f"'properties.group.id' = '{job}', 'properties.isolation.level' = 'read_committed', 'format' = 'json', "
-            "'scan.startup.mode' = 'earliest-offset'"
+            f"'properties.group.id' = '{job}', 'properties.isolation.level' = 'read_committed', "
+            f"'format' = '{feed.load.source.value_format}', 'scan.startup.mode' = 'earliest-offset'"
             for kind, name in feed.names.items()
         }
         file = state / f"{query}.sql"
-        file.write_text(flink.statements(query, {"BOOTSTRAP": self.bootstrap, "JOB": job, "OUT": target, **sources}))
-        command = flink.command(file, state, self.side, engine.parallelism, mini_batch=engine.mini_batch)
+        values = {"BOOTSTRAP": self.bootstrap, "JOB": job, "OUT": target, **sources}
+        file.write_text(flink.statements(query, values, feed.load.source.declarations))
+        command = flink.command(file, state, side, engine.parallelism, mini_batch=engine.mini_batch)
         return Program(command, {}, log)
 
 

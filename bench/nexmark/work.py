@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 
 import headgate as hg
@@ -11,13 +12,6 @@ from .queries import QUERIES
 from .queries.records import Topics
 
 app = hg.App(os.environ["NEXMARK_JOB"])
-QUERIES[os.environ["NEXMARK_QUERY"]].build(
-    app,
-    Topics(
-        os.environ["NEXMARK_PERSON"],
-        os.environ["NEXMARK_AUCTION"],
-        os.environ["NEXMARK_BID"],
-        os.environ["NEXMARK_OUT"],
-        Path(os.environ["NEXMARK_SIDE"]),
-    ),
-)
+_given = {one.name: os.environ.get(f"NEXMARK_{one.name.upper()}") for one in fields(Topics) if one.name != "side"}
+_topics = Topics(**{name: topic for name, topic in _given.items() if topic}, side=Path(os.environ["NEXMARK_SIDE"]))
+QUERIES[os.environ["NEXMARK_QUERY"]].build(app, _topics)

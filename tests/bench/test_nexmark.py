@@ -1,4 +1,4 @@
-"""Every query of Nexmark gives what a few lines of Python give, in a driver without Kafka; and the judge sees what is wrong."""
+"""Every query of the bench gives what a few lines of Python give, in a driver without Kafka; and the judge sees what is wrong."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 import headgate as hg
 from bench.nexmark import judging
-from bench.nexmark.feed import Load, side_input
-from bench.nexmark.generator import KINDS, Generator
+from bench.nexmark.feed import Load
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.queries.records import Topics
+from bench.nexmark.source import topic_of
 
 PARTITIONS = 2
 EVENTS = {"q3": 6_000, "q8": 6_000, "q5": 2_500, "q11": 2_500, "q12": 2_500}
@@ -24,8 +24,9 @@ EVENTS = {"q3": 6_000, "q8": 6_000, "q5": 2_500, "q11": 2_500, "q12": 2_500}
 def load_of(query: str) -> Load:
     """A load of two phases."""
     count = EVENTS.get(query, 2_000)
-    slow = Generator(seed=7, per_second=count // 40)
-    return Load([count // 2, count // 2], QUERIES[query].kinds, Generator(seed=7) if query in BY_TIME else slow)
+    like = QUERIES[query].input
+    source = like.source(7) if query in BY_TIME else like.source(7, per_second=count // 40)
+    return Load([count // 2, count // 2], like.kinds, source)
 
 
 BY_TIME = ("q4", "q6", "q9", "q20", "q3")
@@ -38,13 +39,13 @@ def outputs(query: str, side: Path) -> list[tuple[bytes | None, bytes | None]]:
     _, phases = load.made()
     app = hg.App("nexmark")
     QUERIES[query].build(app, Topics(side=side))
-    topics = {kind.__name__.lower() for kind in KINDS if kind in load.kinds}
+    topics = {topic_of(kind) for kind in load.kinds}
     with hg.testing.Driver(app, partitions=dict.fromkeys(topics, PARTITIONS)) as driver:
         for phase in phases:
             for topic in sorted(topics):
                 for partition in range(PARTITIONS):
-                    values = [value for kind, p, value, _ in phase if kind == topic and p % PARTITIONS == partition]
-                    driver.send_all(topic, values, partition=partition)
+                    mine = (one for one in phase if one.kind == topic and one.partition % PARTITIONS == partition)
+                    driver.send_all(topic, [hg.Record(one.key, one.value, 0) for one in mine], partition=partition)
             driver.advance("11s")
         written = driver.read("out")
     return [(str(one.key).encode() if one.key is not None else None, orjson.dumps(one.value)) for one in written]
@@ -53,6 +54,7 @@ def outputs(query: str, side: Path) -> list[tuple[bytes | None, bytes | None]]:
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_gives_what_the_oracle_gives(query: str, tmp_path: Path) -> None:
     side = tmp_path / "side.txt"
-    side.write_text("".join(f"{key},{value}\n" for key, value in side_input()))
-    events, _ = load_of(query).made()
+    load = load_of(query)
+    side.write_text("".join(f"{key},{value}\n" for key, value in load.source.side()))
+    events, _ = load.made()
     assert judging.wrong(query, judging.truth(query, events), outputs(query, side)) == ""

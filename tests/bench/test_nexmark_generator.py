@@ -131,7 +131,7 @@ def test_events_are_json() -> None:
 
 
 def test_a_load_writes_each_event_once_each_kind_to_each_partition_and_ends_with_one_of_each() -> None:
-    load = Load([200, 50], generator=Generator(seed=3))
+    load = Load([200, 50], source=Generator(seed=3))
     events, phases = load.made()
     assert [record.value for phase in phases for record in phase] == [encoded(event) for event in events]
     assert list(map(len, phases)) == [200, 50, 12]

@@ -25,20 +25,26 @@ public class SqlFile {
         }
     }
 
-    /** A row of the side input of q13, or null: no source of Flink 2 looks rows of a file up. */
+    /** The value of a number or of a text in the side input, or null: no source of Flink 2 looks rows of a file up. */
     public static class SideInput extends ScalarFunction {
-        private transient Map<Long, String> rows;
+        private transient Map<Object, String> rows;
 
         @Override
         public void open(FunctionContext context) throws Exception {
             rows = new HashMap<>();
             for (String line : Files.readAllLines(Path.of(System.getProperty("side.input")))) {
                 int at = line.indexOf(',');
-                rows.put(Long.parseLong(line.substring(0, at)), line.substring(at + 1));
+                String key = line.substring(0, at);
+                boolean number = key.chars().allMatch(Character::isDigit);
+                rows.put(number ? (Object) Long.parseLong(key) : key, line.substring(at + 1));
             }
         }
 
         public String eval(Long key) {
+            return key == null ? null : rows.get(key);
+        }
+
+        public String eval(String key) {
             return key == null ? null : rows.get(key);
         }
     }

@@ -98,9 +98,10 @@ def _classpath() -> str:
     return f"{_home() / 'classes'}:{_home() / 'lib'}/*:{HERE}"
 
 
-def statements(query: str, values: Mapping[str, str]) -> str:
-    """The tables and the query, with its topics. `values`: BOOTSTRAP, JOB, OUT, and the topics by their kinds."""
-    text = (STATEMENTS / "tables.sql").read_text() + (STATEMENTS / f"{query}.sql").read_text()
+def statements(query: str, values: Mapping[str, str], declarations: str) -> str:
+    """The tables and the query, with its topics. `values`: BOOTSTRAP, JOB, OUT, and the topics by their kinds. `declarations`: the file of
+    the tables, if the query does not declare its own."""
+    text = "".join((STATEMENTS / name).read_text() for name in (declarations, f"{query}.sql") if name)
     for name, (connector, form) in SINKS.items():
         broker = "'properties.bootstrap.servers' = '${BOOTSTRAP}'"
         sink = f"'connector' = '{connector}', 'topic' = '${{OUT}}', {broker}, {form}, {EXACTLY_ONCE}"

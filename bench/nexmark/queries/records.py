@@ -21,6 +21,8 @@ class Topics:
     person: str = "person"
     auction: str = "auction"
     bid: str = "bid"
+    ad: str = "ad"
+    adevent: str = "adevent"
     out: str = "out"
     side: Path | None = None
     """The file of q13."""
