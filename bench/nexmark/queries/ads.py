@@ -25,7 +25,7 @@ class Seen(TypedDict):
 
 
 def ysb(app: hg.App, t: Topics) -> None:
-    """Views of each campaign in 10 s. The topic of ads is a table, of which each worker keeps a copy: no event is shuffled to meet its ad."""
+    """Views of each campaign in 10 s. The topic of ads is a table that each worker has a copy of: no event is shuffled to meet its ad."""
     ads = app.input(t.ad, serde=hg.json(OfCampaign), key_serde=hg.text()).table("ads", broadcast=True)
     events = app.input(t.adevent, serde=hg.json(Seen), timestamp="event_time", max_out_of_order=OUT_OF_ORDER).columns()
     views = events.filter(hg.col("event_type") == "view").join(ads, on="ad_id", take=["campaign_id"])

@@ -9,14 +9,14 @@ CREATE TABLE adevent (
     WATERMARK FOR ts AS ts - INTERVAL '4' SECOND
 ) WITH (${ADEVENT});
 
-CREATE TABLE results (campaign_id STRING, views BIGINT, window_end TIMESTAMP(3)) WITH (${APPEND});
+CREATE TABLE results (campaign_id STRING, `views` BIGINT, window_end TIMESTAMP(3)) WITH (${APPEND});
 
-CREATE VIEW views AS
+CREATE VIEW seen AS
 SELECT campaign_id, ts
 FROM (SELECT side_input(ad_id) AS campaign_id, ts FROM adevent WHERE event_type = 'view')
 WHERE campaign_id IS NOT NULL;
 
 INSERT INTO results
-SELECT campaign_id, count(*) AS views, window_end
-FROM TABLE(TUMBLE(TABLE views, DESCRIPTOR(ts), INTERVAL '10' SECOND))
+SELECT campaign_id, count(*) AS `views`, window_end
+FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(ts), INTERVAL '10' SECOND))
 GROUP BY campaign_id, window_start, window_end;
