@@ -17,6 +17,7 @@ import orjson
 
 from . import oracle
 from .generator import Auction, Bid
+from .shufflebench import wrapped
 
 Row = Mapping[str, Any]
 Read = Callable[[Any], Any]
@@ -123,6 +124,8 @@ def found(query: str, outputs: Iterable[tuple[bytes | None, bytes | None]]) -> d
         return total
     if query == "q19":
         return _ranks(outputs)
+    if query == "shuffle":
+        return _batches(outputs)
     form, special = FORMS[query], SPECIAL.get(query, {})
     rows: dict[Any, Any] = {}
     counted: Counter[Any] = Counter()
@@ -155,6 +158,16 @@ def _ranks(outputs: Iterable[tuple[bytes | None, bytes | None]]) -> dict[Any, An
         else:
             prices.setdefault(row["auction"], {})[row["rank_number"]] = row["price"]
     return {auction: [of[rank] for rank in sorted(of)] for auction, of in prices.items()}
+
+
+def _batches(outputs: Iterable[tuple[bytes | None, bytes | None]]) -> dict[Any, Any]:
+    """shuffle: which records are in which batch depends on the order of partitions, so all batches of a consumer are added up."""
+    made: dict[str, tuple[int, int, int]] = {}
+    for _, value in outputs:
+        row = orjson.loads(value or b"")
+        events, count, total = made.get(row["consumer"], (0, 0, 0))
+        made[row["consumer"]] = (events + 1, count + row["count"], wrapped(total + row["total"]))
+    return made
 
 
 def truth(query: str, events: list[Any]) -> Mapping[Any, Any]:

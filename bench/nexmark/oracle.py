@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from .generator import Auction, Bid, Event, Person
+from .shufflebench import OUTPUT_RATE, Blob, consumer, long_of, matching, wrapped
 from .source import Kind
 from .ysb import Ad, AdEvent
 
@@ -308,3 +309,12 @@ def ysb(events: list[Ad | AdEvent]) -> Rows:
     views = Counter((campaigns[e.ad_id], e.event_time - e.event_time % 10_000 + 10_000) for e in seen)
     last = closed(events, AdEvent)
     return Counter((campaign, n, end) for (campaign, end), n in views.items() if end <= last)
+
+
+def shuffle(events: list[Blob]) -> Rows:
+    """How many events each consumer sends, of how many records, and the sum of all of these."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for blob in events:
+        for rule in matching(blob.data):
+            numbers[consumer(rule)].append(long_of(blob.data))
+    return {name: (len(of) // OUTPUT_RATE, len(of), wrapped(sum(of))) for name, of in numbers.items()}

@@ -183,8 +183,9 @@ class Place:
             f"'format' = '{feed.load.source.value_format}', 'scan.startup.mode' = 'earliest-offset'"
             for kind, name in feed.names.items()
         }
-        file = state / f"{query}.sql"
-        values = {"BOOTSTRAP": self.bootstrap, "JOB": job, "OUT": target, **sources}
+        names = {f"{kind.upper()}_TOPIC": name for kind, name in feed.names.items()}
+        file = state / flink.file_of(query)
+        values = {"BOOTSTRAP": self.bootstrap, "JOB": job, "OUT": target, **sources, **names}
         file.write_text(flink.statements(query, values, feed.load.source.declarations))
         command = flink.command(file, state, side, engine.parallelism, mini_batch=engine.mini_batch)
         return Program(command, {}, log)

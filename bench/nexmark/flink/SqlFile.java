@@ -49,14 +49,19 @@ public class SqlFile {
         }
     }
 
-    public static void main(String[] words) throws Exception {
+    /** A cluster in this JVM with the settings behind the first word. */
+    static StreamExecutionEnvironment environment(String[] words) {
         Configuration settings = new Configuration();
         for (int i = 1; i < words.length; i++) {
             int at = words[i].indexOf('=');
             settings.setString(words[i].substring(0, at), words[i].substring(at + 1));
         }
         int parallelism = Integer.parseInt(settings.toMap().getOrDefault("parallelism.default", "1"));
-        StreamExecutionEnvironment streams = StreamExecutionEnvironment.createLocalEnvironment(parallelism, settings);
+        return StreamExecutionEnvironment.createLocalEnvironment(parallelism, settings);
+    }
+
+    public static void main(String[] words) throws Exception {
+        StreamExecutionEnvironment streams = environment(words);
         StreamTableEnvironment tables = StreamTableEnvironment.create(streams);
         tables.createTemporarySystemFunction("count_char", CountChar.class);
         tables.createTemporarySystemFunction("side_input", SideInput.class);

@@ -69,7 +69,7 @@ def absent() -> str:
     except (HeadgateError, subprocess.CalledProcessError, zipfile.BadZipFile) as error:
         return f"its jars cannot be fetched: {error}"
     done = subprocess.run(
-        ["javac", "-cp", _classpath(), "-d", str(home / "classes"), str(HERE / "SqlFile.java")],
+        ["javac", "-cp", _classpath(), "-d", str(home / "classes"), *map(str, sorted(HERE.glob("*.java")))],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return "" if done.returncode == 0 else f"it does not compile: {done.stderr[:500]}"
@@ -98,10 +98,16 @@ def _classpath() -> str:
     return f"{_home() / 'classes'}:{_home() / 'lib'}/*:{HERE}"
 
 
+def file_of(query: str) -> str:
+    """The name of the file of a query: SQL, or the properties of a program of its own."""
+    (file,) = STATEMENTS.glob(f"{query}.*")
+    return file.name
+
+
 def statements(query: str, values: Mapping[str, str], declarations: str) -> str:
     """The tables and the query, with its topics. `values`: BOOTSTRAP, JOB, OUT, and the topics by their kinds. `declarations`: the file of
     the tables, if the query does not declare its own."""
-    text = "".join((STATEMENTS / name).read_text() for name in (declarations, f"{query}.sql") if name)
+    text = "".join((STATEMENTS / name).read_text() for name in (declarations, file_of(query)) if name)
     for name, (connector, form) in SINKS.items():
         broker = "'properties.bootstrap.servers' = '${BOOTSTRAP}'"
         sink = f"'connector' = '{connector}', 'topic' = '${{OUT}}', {broker}, {form}, {EXACTLY_ONCE}"
@@ -115,7 +121,13 @@ def command(statement_file: Path, state: Path, side: Path, parallelism: int, *, 
     """What starts it."""
     java = shutil.which("java") or find_java().path
     head = [java, "-Xmx1500m", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED)]
-    head += [f"-Dside.input={side}", "-cp", _classpath(), "SqlFile", str(statement_file)]
+    head += [
+        f"-Dside.input={side}",
+        "-cp",
+        _classpath(),
+        "SqlFile" if statement_file.suffix == ".sql" else "Shuffle",
+        str(statement_file),
+    ]
     settings = {
         **SETTINGS, **(MINI_BATCH if mini_batch else {}), "parallelism.default": str(parallelism),
         "execution.checkpointing.dir": f"file://{state}/checkpoints", "io.tmp.dirs": f"{state}/tmp",

@@ -1,6 +1,6 @@
-"""The queries on headgate, as a user would write them, and the topics that each of them reads: Nexmark's, and `ysb`.
+"""The queries on headgate, as a user would write them, and the topics that each of them reads: Nexmark's, `ysb` and `shuffle`.
 
-In columns wherever columns can say it; otherwise in typed rows. None of them needs an actor.
+In columns wherever columns can say it; otherwise in rows. None of them needs an actor.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import headgate as hg
 
 from ..generator import Auction, Bid, Generator, Person
+from ..shufflebench import Blob, Blobs
 from ..source import Kind, Source
 from ..ysb import Ad, AdEvent, AdEvents
-from . import ads, grouped, joined, stateless, windowed
+from . import ads, grouped, joined, shuffled, stateless, windowed
 from .records import Topics
 
 
@@ -31,6 +32,7 @@ class Input:
 BIDS, SALES = Input(), Input((Auction, Bid))
 PEOPLE = Input((Person, Auction), times=10)
 ADS = Input((Ad, AdEvent), source=AdEvents)
+BLOBS = Input((Blob,), source=Blobs)
 
 
 @dataclass(frozen=True)
@@ -66,4 +68,5 @@ QUERIES = {
     "q21": Query(stateless.q21),
     "q22": Query(stateless.q22),
     "ysb": Query(ads.ysb, ADS),
+    "shuffle": Query(shuffled.shuffle, BLOBS),
 }

@@ -23,9 +23,10 @@ class Topics:
     bid: str = "bid"
     ad: str = "ad"
     adevent: str = "adevent"
+    blob: str = "blob"
     out: str = "out"
     side: Path | None = None
-    """The file of q13."""
+    """The file of q13, or of the rules of `shuffle`."""
 
 
 class BidRow(TypedDict):
