@@ -12,6 +12,7 @@ import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.functions.RichFlatMapFunction;
 import org.apache.flink.api.common.serialization.AbstractDeserializationSchema;
+import org.apache.flink.api.common.serialization.SerializationSchema;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
@@ -98,10 +99,22 @@ public class Shuffle {
         }
     }
 
-    static String json(Tuple2<String, long[]> event) {
-        long[] of = event.f1;
-        String form = "{\"consumer\":\"%s\",\"count\":%d,\"total\":%d,\"first\":%d,\"last\":%d}";
-        return String.format(form, event.f0, of[COUNT], of[TOTAL], of[FIRST], of[LAST]);
+    /** The key of an event: the consumer. */
+    public static class Name implements SerializationSchema<Tuple2<String, long[]>> {
+        @Override
+        public byte[] serialize(Tuple2<String, long[]> event) {
+            return event.f0.getBytes(StandardCharsets.UTF_8);
+        }
+    }
+
+    /** An event as JSON. */
+    public static class Event implements SerializationSchema<Tuple2<String, long[]>> {
+        @Override
+        public byte[] serialize(Tuple2<String, long[]> event) {
+            long[] of = event.f1;
+            String value = "{\"consumer\":\"" + event.f0 + "\",\"count\":" + of[COUNT] + ",\"total\":" + of[TOTAL];
+            return (value + ",\"first\":" + of[FIRST] + ",\"last\":" + of[LAST] + "}").getBytes(StandardCharsets.UTF_8);
+        }
     }
 
     public static void main(String[] words) throws Exception {
@@ -128,8 +141,8 @@ public class Shuffle {
                         .setRecordSerializer(
                                 KafkaRecordSerializationSchema.<Tuple2<String, long[]>>builder()
                                         .setTopic(given.getProperty("target"))
-                                        .setKeySerializationSchema((Tuple2<String, long[]> event) -> bytes(event.f0))
-                                        .setValueSerializationSchema((Tuple2<String, long[]> event) -> bytes(json(event)))
+                                        .setKeySerializationSchema(new Name())
+                                        .setValueSerializationSchema(new Event())
                                         .build())
                         .build();
         streams.fromSource(source, WatermarkStrategy.noWatermarks(), "records")
@@ -140,9 +153,5 @@ public class Shuffle {
                 .returns(Types.TUPLE(Types.STRING, Types.PRIMITIVE_ARRAY(Types.LONG)))
                 .sinkTo(sink);
         streams.execute();
-    }
-
-    static byte[] bytes(String text) {
-        return text.getBytes(StandardCharsets.UTF_8);
     }
 }
