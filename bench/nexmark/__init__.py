@@ -1,1 +1,1 @@
-"""Nexmark, q0 to q22, from Kafka to Kafka, exactly once: headgate beside Flink SQL."""
+"""Nexmark, YSB and ShuffleBench, from Kafka to Kafka, exactly once: headgate beside Flink."""

@@ -1,6 +1,6 @@
-"""Nexmark, q0 to q22, and the Yahoo streaming benchmark: from Kafka to Kafka, exactly once, beside Flink SQL in one run.
+"""Nexmark, q0 to q22, YSB and ShuffleBench: from Kafka to Kafka, exactly once, beside Flink in one run.
 
-    python -m bench nexmark [--queries q0,q1,q17,ysb] [--engines headgate,flink,flink-2] [--events 300000] [--rounds 3] [--quick]
+    python -m bench nexmark [--queries q0,q1,q17,ysb,shuffle] [--engines headgate,flink,flink-2] [--events 300000] [--rounds 3] [--quick]
 
 `--events` is how many events of the generator a round has, and `--warm` how many come before the first one; `--quick` has
 50,000 of each, and no JVM is warm. Queries that read no bids get ten times as many. The figures are of the records that a
@@ -36,7 +36,7 @@ FLINK_LACKS = {"q6": "Flink SQL cannot say q6 (FLINK-19059)"}
 def main() -> int:
     """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench nexmark", description=(__doc__ or "").partition("\n")[0])
-    words.add_argument("--queries", default=",".join(NEXMARK), help="ysb, too: the Yahoo streaming benchmark")
+    words.add_argument("--queries", default=",".join(NEXMARK), help="also: ysb, shuffle")
     words.add_argument("--engines", default="headgate,flink,flink-2")
     words.add_argument("--events", type=int, default=300_000, help="events of a round")
     words.add_argument("--warm", type=int, default=600_000, help="events before the first round")

@@ -57,9 +57,9 @@ class Engine:
 
 ENGINES = {
     "headgate": Engine("headgate"),
-    "flink": Engine("Flink SQL, parallelism 1", flink=True),
-    "flink-2": Engine("Flink SQL, parallelism 2", 2, flink=True),
-    "flink-plain": Engine("Flink SQL, parallelism 1, without mini-batch", flink=True, mini_batch=False),
+    "flink": Engine("Flink, parallelism 1", flink=True),
+    "flink-2": Engine("Flink, parallelism 2", 2, flink=True),
+    "flink-plain": Engine("Flink, parallelism 1, without mini-batch", flink=True, mini_batch=False),
 }
 
 

@@ -1,8 +1,8 @@
-"""Flink SQL: a cluster in one JVM that runs a query from a file.
+"""Flink: a cluster in one JVM that runs a query from a file of SQL, or `Shuffle.java`, a program of its DataStream API, with properties.
 
 Its jars are those of the wheel `apache-flink-libraries`, which is downloaded and not installed, as it is half a gigabyte; the connector of
-Kafka comes from the Maven repository, as the broker's jars do. `SqlFile.java` is compiled where a JDK is present; without one, the column
-says why it is empty. The queries are those of `nexmark/nexmark` (Apache-2.0), with sinks in Kafka.
+Kafka comes from the Maven repository, as the broker's jars do. Both programs are compiled where a JDK is present; without one, the column
+says why it is empty. The queries of Nexmark are those of `nexmark/nexmark` (Apache-2.0), with sinks in Kafka.
 """
 
 from __future__ import annotations
