@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 import headgate as hg
-from bench.nexmark import judging
+from bench.nexmark import flink, judging
 from bench.nexmark.feed import Load
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.queries.records import Topics
@@ -58,3 +58,13 @@ def test_a_query_gives_what_the_oracle_gives(query: str, tmp_path: Path) -> None
     side.write_text("".join(f"{key},{value}\n" for key, value in load.source.side()))
     events, _ = load.made()
     assert judging.wrong(query, judging.truth(query, events), outputs(query, side)) == ""
+
+
+@pytest.mark.parametrize("query", [query for query in QUERIES if query != "q6"])
+def test_all_that_the_statements_of_flink_leave_open_is_filled_in(query: str) -> None:
+    source = QUERIES[query].input.source(1)
+    kinds = [topic_of(kind).upper() for kind in source.kinds]
+    names = ["BOOTSTRAP", "JOB", "OUT", *kinds, *(f"{kind}_TOPIC" for kind in kinds)]
+    text = flink.statements(query, {name: f"<{name}>" for name in names}, source.declarations)
+    assert "${" not in text
+    assert "<OUT>" in text
