@@ -23,12 +23,14 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ..judging import Ends
 from ..paced import percentile
+from ..peers import kafka_streams
+from ..programs import EXACTLY_ONCE
 from ..rig import HERE, PARTITIONS, Program, drop_topics, make_topic, read_all, topics
 from . import flink
 from .delays import delays_ms, paced
@@ -43,6 +45,8 @@ NO_RESULT_S = 4.0
 """How much longer to wait where there is no result at all yet."""
 CLOCK_S = 12.0
 """For windows of 10 s by the clock."""
+FLINK_LACKS = {"q6": "Flink SQL cannot say q6 (FLINK-19059)"}
+STREAMS_HAS = ("q0", "q1", "q2")
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,31 @@ class Engine:
 
     label: str
     parallelism: int = 1
-    flink: bool = False
+    kind: Literal["headgate", "flink", "streams"] = "flink"
     mini_batch: bool = True
+    settings: tuple[str, ...] = ()
+    """Of Kafka Streams."""
+
+    def lacks(self, query: str) -> str:
+        """Why it does not run a query; empty if it does."""
+        match self.kind:
+            case "headgate":
+                return ""
+            case "flink":
+                return FLINK_LACKS.get(query) or flink.absent()
+            case "streams":
+                return kafka_streams.absent() if query in STREAMS_HAS else f"{query} is not written for Kafka Streams"
 
 
 ENGINES = {
-    "headgate": Engine("headgate"),
-    "flink": Engine("Flink, parallelism 1", flink=True),
-    "flink-2": Engine("Flink, parallelism 2", 2, flink=True),
-    "flink-plain": Engine("Flink, parallelism 1, without mini-batch", flink=True, mini_batch=False),
+    "headgate": Engine("headgate", kind="headgate"),
+    "flink": Engine("Flink, parallelism 1"),
+    "flink-2": Engine("Flink, parallelism 2", 2),
+    "flink-plain": Engine("Flink, parallelism 1, without mini-batch", mini_batch=False),
+    "streams": Engine("Kafka Streams, 1 thread", kind="streams", settings=(EXACTLY_ONCE, *kafka_streams.EQUAL_COMMITS)),
+    "streams-tuned": Engine(
+        "Kafka Streams, 1 thread, tuned to our batches", kind="streams", settings=(EXACTLY_ONCE, *kafka_streams.TUNED)
+    ),
 }
 
 
@@ -121,7 +141,7 @@ class Place:
         feed, target = Feed(self.bootstrap, f"{job}-in", load), f"{job}-out"
         make_topic(self.bootstrap, target, {"message.timestamp.type": "LogAppendTime"})
         program = self.program(query, ENGINES[engine], job, feed, target)
-        group = job if ENGINES[engine].flink else f"{job}-1"
+        group = f"{job}-1" if ENGINES[engine].kind == "headgate" else job
         feed.prepare(phases[0])
         feed.show()
         began = time.time()
@@ -160,7 +180,10 @@ class Place:
         state.mkdir()
         log, side = self.directory / f"{job}.log", self.directory / f"{job}.side"
         side.write_text("".join(f"{key},{value}\n" for key, value in feed.load.source.side()))
-        if not engine.flink:
+        if engine.kind == "streams":
+            words = kafka_streams.command(query, self.bootstrap, feed.names["bid"], target, job, state)
+            return Program([*words, *engine.settings], {}, log)
+        if engine.kind == "headgate":
             env = {f"NEXMARK_{kind.upper()}": name for kind, name in feed.names.items()}
             env |= {"NEXMARK_JOB": job, "NEXMARK_QUERY": query, "NEXMARK_OUT": target, "NEXMARK_SIDE": str(side)}
             words = [sys.executable, "-m", "headgate.agents.cli", "run", "bench.nexmark.work:app"]
