@@ -46,7 +46,7 @@ NO_RESULT_S = 4.0
 CLOCK_S = 12.0
 """For windows of 10 s by the clock."""
 FLINK_LACKS = {"q6": "Flink SQL cannot say q6 (FLINK-19059)"}
-STREAMS_HAS = ("q0", "q1", "q2")
+STREAMS_HAS = ("q0", "q1", "q2", "shuffle")
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,8 @@ class Place:
         log, side = self.directory / f"{job}.log", self.directory / f"{job}.side"
         side.write_text("".join(f"{key},{value}\n" for key, value in feed.load.source.side()))
         if engine.kind == "streams":
-            words = kafka_streams.command(query, self.bootstrap, feed.names["bid"], target, job, state)
-            return Program([*words, *engine.settings], {}, log)
+            words = kafka_streams.command(query, self.bootstrap, feed.read[0], target, job, state)
+            return Program([*words, *engine.settings], {"BENCH_RULES": str(side)}, log)
         if engine.kind == "headgate":
             env = {f"NEXMARK_{kind.upper()}": name for kind, name in feed.names.items()}
             env |= {"NEXMARK_JOB": job, "NEXMARK_QUERY": query, "NEXMARK_OUT": target, "NEXMARK_SIDE": str(side)}

@@ -27,7 +27,7 @@ import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 
-/** The works on Kafka Streams, one thread: java Work A|B|C|J|K|M|W|q0|q1|q2 bootstrap input output application-id state-dir [name=value ...]. */
+/** The works on Kafka Streams, one thread: java Work A|B|C|J|K|M|W|q0|q1|q2|shuffle bootstrap input output application-id state-dir [name=value ...]. */
 public class Work {
     static final ObjectMapper JSON = new ObjectMapper();
     static final boolean NESTED = "nested".equals(System.getenv("BENCH_SHAPE"));
@@ -83,9 +83,10 @@ public class Work {
         if (words[0].equals("W")) {
             consumed = consumed.withTimestampExtractor((record, time) -> ((JsonNode) record.value()).get("ts").asLong());
         }
-        boolean query = words[0].startsWith("q");
+        boolean shuffle = words[0].equals("shuffle"), query = shuffle || words[0].startsWith("q");
         if (AVRO) AvroWork.build(builder, words[0], words[2], words[3]);
-        if (query) NexmarkWork.build(builder, words[0], words[2], words[3]);
+        if (shuffle) ShuffleWork.build(builder, words[2], words[3]);
+        else if (query) NexmarkWork.build(builder, words[0], words[2], words[3]);
         KStream<byte[], JsonNode> input =
             AVRO || query || "JKM".contains(words[0]) ? null : builder.stream(words[2], consumed);
         switch (AVRO || query ? "" : words[0]) {
