@@ -34,26 +34,35 @@ def counts() -> dict[str, Any]:
 
 
 def q15(app: hg.App, t: Topics) -> None:
-    """Bids, bidders and auctions of each day. Exact: one counts when it is the first of its rank and day, and when it is the first of its day.
+    """Bids, bidders and auctions of each day. Exact, so each new bidder and auction of a day is told by a table of those seen before.
 
     `hg.count_distinct` would say it in one step, exactly up to 10,000 and then by an estimate, as in q16.
     """
-    rank = hg.when(RANKS["rank1"]).then(1).when(RANKS["rank2"]).then(2).otherwise(3)
-    bids = app.input(t.bid, serde=hg.json(Ranked)).columns().with_columns(day=DAY, rank=rank)
-    bidders, auctions = (
-        bids.select("day", "rank", what=what, id=hg.concat(hg.col("day"), what, hg.col(what).cast(str)))
-        for what in ("bidder", "auction")
-    )
-    of_rank = bidders.merge(auctions).with_columns(key=hg.concat(hg.col("id"), "|", hg.col("rank").cast(str)))
-    of_rank = of_rank.repartition("key", name="by-rank").dedupe(name="of-rank")
-    of_day = of_rank.repartition("id", name="by-id").dedupe(name="of-day").with_columns(rank=0)
-    kinds = [one.select("day", "rank", "what") for one in (bids.with_columns(what="bid"), of_rank, of_day)]
-    what, rank = hg.col("what"), hg.col("rank")
-    counts = {"total_bids": hg.count(where=what == "bid")}
-    counts |= {f"rank{n}_bids": hg.count(where=(what == "bid") & (rank == n)) for n in (1, 2, 3)}
-    for kind in ("bidder", "auction"):
-        counts |= {f"{name}_{kind}s": hg.count(where=(what == kind) & (rank == n)) for n, name in enumerate(("total", *RANKS))}
-    kinds[0].merge(*kinds[1:]).repartition("day", name="by-day").agg(name="days", **counts).to(t.out)
+    bids = app.input(t.bid, serde=hg.json(Ranked)).columns().with_columns(day=DAY)
+    news = [new_of(app, bids, what, with_bids=what == "bidder") for what in ("bidder", "auction")]
+    names = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", *RANKS)]
+    news[0].merge(news[1]).repartition("day", name="by-day").agg(
+        name="days", **{name: hg.sum(name) for name in names}
+    ).to(t.out)
+
+
+def new_of(app: hg.App, bids: Any, what: str, *, with_bids: bool) -> hg.Stream[Any, Any]:
+    """What is new of each day's bidders, or auctions, since the last commit."""
+    seen = app.table(f"seen-{what}", key=hg.text(), value=hg.msgpack())
+    ranks = ("total", *RANKS)
+
+    def news(record: hg.Record[Any, Any]) -> dict[str, Any]:
+        now = [record.value[f"{rank}_bids"] for rank in ranks]
+        before = seen.get(record.key, [0, 0, 0, 0])
+        seen[record.key] = now
+        more = {f"{rank}_{what}s": int(n > 0 and not m) for rank, n, m in zip(ranks, now, before, strict=True)}
+        bids_more = {f"{rank}_bids": n - m if with_bids else 0 for rank, n, m in zip(ranks, now, before, strict=True)}
+        none = {f"{rank}_{'auction' if what == 'bidder' else 'bidder'}s": 0 for rank in ranks}
+        return {"day": record.key.partition("|")[0], **bids_more, **more, **none}
+
+    keyed = bids.with_columns(key=hg.concat(hg.col("day"), "|", hg.col(what).cast(str)))
+    each = keyed.repartition("key", name=f"by-{what}").agg(name=f"each-{what}", **counts())
+    return each.as_events().map(news, with_record=True)
 
 
 def q16(app: hg.App, t: Topics) -> None:
