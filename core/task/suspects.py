@@ -30,7 +30,7 @@ WHOLE = -1
 """All rows of a mark's records."""
 LONGEST_NAME = 160
 SPANS = 32
-"""In about so many spans the rows of a mark are said, in however many chunks they come."""
+"""A span is about this part of a mark, or what one chunk has of it: smaller chunks make more spans."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -388,7 +388,7 @@ async def test_a_suspected_chunk_is_said_in_spans_and_marked_row_by_row() -> Non
         said = [marks[0] for marks in host.job.letters if marks]
         assert said[:27] == [(n, n + 13, -1) for n in range(0, 351, 13)]
         behind = [(n, n + 13, -1) for n in range(351, 390, 13)]
-        assert said[27:] == [(0, 351, -1), (0, 400, -1), *behind, (390, 400, -1), (0, 400, -1)], said[27:]
+        assert said[27:] == [(0, 351, -1), (0, 400, -1), *behind, (390, 400, -1), (0, 400, -1)]
         assert {one.deaths for one in host.marked.begun[:350]} == {2}
         assert [one.first for one in host.marked.begun[:351]] == list(range(351))
         assert len(host.marked.begun) == 351 + 399 + 2
