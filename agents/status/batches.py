@@ -108,13 +108,13 @@ def load_documents(loads: Iterable[BatchLoad], now_ms: int) -> list[dict[str, An
 
 
 def _held(one: BatchLoad, now_ms: int) -> str:
-    """What holds up the streams that lead to a step; empty if nothing does."""
+    """What holds up the streams that lead to a step; empty if nothing does. What a sink has written waits for a commit only."""
     if not one.held:
         return ""
     return held_by(
         one.step,
         tasks=one.held,
-        batches=one.closed + one.running + one.returned,
+        batches=one.closed + one.running + (0 if one.to_sink else one.returned),
         to_sink=one.to_sink > 0,
         oldest_s=_between(one.oldest_ms, now_ms),
         failing=one.failing,

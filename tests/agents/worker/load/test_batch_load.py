@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headgate.agents.status.batches import load_documents
 from headgate.agents.worker.load.batch_load import (
     BatchLoad,
     load_of_step,
@@ -52,6 +53,16 @@ def test_what_a_sink_holds_up_comes_through_heartbeats() -> None:
     assert (found.held, found.to_sink, found.running) == (1, 2, 2)
     (older,) = steps_of_load(BatchLoad, {"batches.open.daily": 1.0})
     assert (older.held, older.to_sink) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("to_sink", "waiting"), [(1, "2 batches of 'daily' wait for its sink"), (0, "3 batches of 'daily' wait for Spark")]
+)
+def test_what_a_sink_has_written_does_not_wait_for_it(to_sink: int, waiting: str) -> None:
+    """It waits for a commit. What Spark has returned counts: it is held up until its results are written."""
+    load = BatchLoad("daily", closed=1, running=1, returned=1, held=1, to_sink=to_sink)
+    (document,) = load_documents([load], now_ms=0)
+    assert document["told"] == f"1 task takes no more records: {waiting}"
 
 
 @pytest.mark.parametrize("most", [0, 300, 10_000])
