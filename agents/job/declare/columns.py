@@ -24,7 +24,7 @@ from ...records.values.messages import is_message
 from ...records.values.serdes import OUTPUT_KEY, is_json, json
 from ..derive.named_fields import fields_behind, fields_of_type
 from ..derive.references import check_columns_of
-from ..derive.result_fields import type_of_rows
+from ..derive.result_fields import columns_of_results, type_of_rows
 from ..steps.columns import (
     ColumnsStep,
     ExplodeStep,
@@ -445,7 +445,8 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
     known = None if source is None else source.serde.type
     if is_message(known):  # it says what a record has, and not what its columns are
         known = None
-    if kind is None and known is None:
+    results = columns_of_results(of.step) if kind is None and known is None else None
+    if kind is None and known is None and results is None:
         raise DeclarationError(
             "columns() does not know the columns",
             remedy="declare them: app.input(…, serde=hg.json(Order)), or .columns(Order)",
@@ -461,7 +462,7 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
             remedy="put it directly behind the input: app.input(…, serde=hg.json(Order)).columns(extra='keep')",
         )
     kind = kind or known
-    schema = columns_of_type(kind)
+    schema = results or columns_of_type(kind)
     if direct is not None:
         try:
             check_columns_of(direct, schema)

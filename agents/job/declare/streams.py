@@ -32,7 +32,7 @@ from ..steps.ends import ActorStep
 from ..steps.keyed import AggregateStep
 from ..steps.sources import ShuffleStep
 from ..steps.step import Policy
-from ..types.aggregates import Aggregate, check_are_aggregates, check_combine, plan
+from ..types.aggregates import Aggregate, check_are_aggregates, check_before, check_combine, plan
 from ..types.arguments import check_function, check_selector
 from ..types.windows import Window
 from .actors import check_actor
@@ -85,9 +85,11 @@ class RowsOrColumns(EndsInSinks, Generic[K, V]):
         on_error: Policy = None,
         migrate: Migrate | None = None,
         combine: bool | None = None,
+        before: bool = False,
         **aggregates: Aggregate,
     ) -> Stream[K, dict[str, Any]]:
-        """Running aggregates for each key. At each commit they emit an update for each key that has changed.
+        """Running aggregates for each key. At each commit they emit an update for each key that has changed. With `before=True` it also
+        says what it replaces: `n_before` for a result `n`.
 
         >>> orders.repartition("country").agg(n=hg.count(), total=hg.sum("amount")).to("totals")
 
@@ -115,6 +117,7 @@ class RowsOrColumns(EndsInSinks, Generic[K, V]):
             key_serde=self.app.key_serde,
             migrate=check_migrate(migrate, "agg"),
             combine=check_combine(combine, made),
+            before=check_before(before, made),
             on_error=check_policy(on_error, "agg"),
         )
         return Stream(self.app, step)
@@ -276,8 +279,9 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
     ) -> ColumnStream[K, Any]:
         """Turn to columns: of the type that the input declares (`serde=hg.json(Order)`), or of `kind`.
 
-        Directly behind such an input, only the columns that the job uses are decoded, and no value is made of a record. Behind other steps,
-        a value that does not fit the type is an error of its record. Null values are no rows: they are counted and dropped.
+        Directly behind such an input, only the columns that the job uses are decoded, and no value is made of a record. Behind
+        `.agg(…)`, the results are the columns. Behind other steps, a value that does not fit the type is an error of its record. Null
+        values are no rows: they are counted and dropped.
 
         With `extra="keep"`, `.to(…)` also writes the fields that the type does not have, byte for byte. They pass `filter` and
         `with_columns`, and nothing else: a step that would lose them is refused.

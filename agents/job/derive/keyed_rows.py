@@ -158,7 +158,7 @@ def names_of_values(step: Step) -> tuple[str, ...] | None:
     while step.keeps_values and len(step.parents) == 1:
         step = step.parents[0]
     if isinstance(step, AggregateStep):
-        return step.plan.names
+        return step.names
     if isinstance(step, WindowStep) and step.rows is None:
         return (*step.plan.names, *BOUNDS, CLOSED_FIELD)
     given: ColumnSchema | None = None if isinstance(step, SourceStep | RowsStep) else step.columns_given

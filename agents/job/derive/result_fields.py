@@ -20,6 +20,8 @@ from ...records.memory.event_time import units_said
 from ...records.values.column_types import nested_type, plain_fields
 from ...records.values.serdes import Serde, is_json
 from ..steps.batches import SparkStep
+from ..steps.keyed import AggregateStep
+from ..steps.row_columns import ColumnsUnknown
 from ..steps.step import Step, type_behind
 from ..types.aggregates import OF_NUMBERS, AggregatePlan
 from ..types.timestamps import TimeField, is_time
@@ -154,6 +156,16 @@ def type_of_rows(step: Step) -> Any:
         step = step.parents[0]
         kind = type_behind(step)
     return kind if not passed or isinstance(kind, ColumnSchema) or is_typeddict(kind) else None
+
+
+def columns_of_results(step: Step) -> ColumnSchema | None:
+    """The columns of the results of running aggregates that this step passes on as they are; None if they are not known."""
+    while _passes_on(step) and len(step.parents) == 1 and step.whole is None:
+        step = step.parents[0]
+    try:
+        return step.row_columns(encoded=False) if isinstance(step, AggregateStep) else None
+    except ColumnsUnknown:
+        return None
 
 
 def _passes_on(step: Step) -> bool:

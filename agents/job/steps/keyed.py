@@ -11,7 +11,7 @@ from ....core.windows.joins import held_back, preserves
 from ....core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
 from ...records.columns.selecting import needs_value
 from ...records.values.serdes import msgpack
-from ..types.aggregates import AggregatePlan
+from ..types.aggregates import AggregatePlan, before_of
 from ..types.schemas import (
     SLOT_KEY,
     STORED,
@@ -64,10 +64,17 @@ class AggregateStep(KeptStep):
     plan: AggregatePlan
     combine: bool | None = None
     """Whether rows are combined before the shuffle in front of it; None: where that costs less."""
+    before: bool = False
+    """Whether each update also says what it replaces."""
 
     @property
     def updates(self) -> bool:
         return True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields of an update."""
+        return (*self.plan.names, *map(before_of, self.plan.names)) if self.before else self.plan.names
 
     def tables(self) -> Sequence[TableSpec]:
         schema = schema_of_aggregate(self.plan, self.key_serde)
@@ -88,7 +95,9 @@ class AggregateStep(KeptStep):
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         rows = self.parents[0].row_columns
-        return ColumnSchema(of_aggregates(self.said, self.plan, lambda: rows(encoded=False)))
+        found = of_aggregates(self.said, self.plan, lambda: rows(encoded=False))
+        former = tuple(replace(one, name=before_of(one.name)) for one in found) if self.before else ()
+        return ColumnSchema((*found, *former))
 
     def fields(self) -> frozenset[str]:
         return _fields(self, self.plan)

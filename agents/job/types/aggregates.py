@@ -360,6 +360,7 @@ class AggregatePlan:
         self._starts = [part.start for part in self.parts]
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
         self._results = _compile_results(self.names, self.parts)
+        self._former = _compile_results([*map(before_of, self.names)], self.parts)
         self.shows = any(part.logical is not None for part in self.parts)
         """Whether some results are other values than the states, of columns of logical types."""
 
@@ -501,6 +502,10 @@ class AggregatePlan:
         """The results of many keys, as users see them."""
         return self._results(states)
 
+    def changes(self, states: Sequence[Sequence[Any]], former: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        """The same, each with what it replaces: the results of the former states."""
+        return [now | before for now, before in zip(self._results(states), self._former(former), strict=True)]
+
 
 def plan(aggregates: Mapping[str, Aggregate], schema: ColumnSchema | None = None) -> AggregatePlan:
     """Compile the aggregates of a step into one loop. `schema`: what their conditions can read.
@@ -525,6 +530,27 @@ def check_are_aggregates(aggregates: Mapping[str, Aggregate]) -> None:
                 f"agg({name}=…) is {part!r}, which is not an aggregate",
                 remedy="use hg.count(), hg.sum(…), hg.aggregate(…)",
             )
+
+
+def before_of(name: str) -> str:
+    """The field of an update that says what the result was before it."""
+    return f"{name}_before"
+
+
+def check_before(before: Any, of: AggregatePlan) -> bool:
+    """Refuse what does not say whether updates say what they replace, and results that have the name of such a field."""
+    if not isinstance(before, bool):
+        raise DeclarationError(
+            f"agg(before={before!r:.60}) is neither True nor False",
+            remedy="leave it out, or name the aggregate otherwise" if isinstance(before, Aggregate) else "leave it out",
+        )
+    if before and (taken := set(of.names).intersection(map(before_of, of.names))):
+        name = builtins.min(taken)
+        raise DeclarationError(
+            f"agg({name}=…, before=True): '{name}' is what the result before an update is called",
+            remedy="name the aggregate otherwise",
+        )
+    return before
 
 
 def check_combine(combine: Any, of: AggregatePlan) -> bool | None:

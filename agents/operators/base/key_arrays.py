@@ -64,7 +64,8 @@ class Addition:
 class KeyArrays:
     """The states of the keys of one aggregate. `partial`: what is added are partial states."""
 
-    def __init__(self, plan: AggregatePlan, *, partial: bool = False, head: bytes = b"") -> None:
+    def __init__(self, plan: AggregatePlan, *, partial: bool = False, head: bytes = b"", before: bool = False) -> None:
+        """`before`: the states as of the last seal are kept, too."""
         self.plan = plan
         self.partial = partial
         self.head = head
@@ -86,6 +87,7 @@ class KeyArrays:
         """The same as whoever reads the frame names them."""
         self.keys = KeyTable()
         self.cells = StateCells(self._held)
+        self.former = StateCells(self._held) if before else None
         self.trying = False
         """Only numbers are added, to see whether they become too large."""
         self.odd: set[int] = set()
@@ -105,6 +107,7 @@ class KeyArrays:
     def clear(self) -> None:
         """Forget every key."""
         self.keys, self.cells = KeyTable(), StateCells(self._held)
+        self.former = None if self.former is None else StateCells(self._held)
         self.odd, self.known = set(), 0
 
     def cells_alike(self) -> StateCells:
@@ -113,7 +116,8 @@ class KeyArrays:
 
     def memory(self) -> int:
         """How many bytes are reserved."""
-        return self.keys.memory() + self.cells.memory()
+        former = 0 if self.former is None else self.former.memory()
+        return self.keys.memory() + self.cells.memory() + former
 
     # -------------------------------------------------------------------------------------------------------- additions
 
@@ -221,10 +225,12 @@ class KeyArrays:
         return keys, self.lists(vectors), times
 
     def put(self, keys: list[bytes], vectors: Sequence[CellColumn], times: Sequence[int] | None) -> None:
-        """Set the states of these keys. With times they count as changed."""
+        """Set the states of these keys. With times they count as changed; without, the store has them."""
         numbers = self.known_numbers(keys)
         when = None if times is None else array("q", times)
         self.cells.put(len(self.keys), numbers, vectors, times=when)
+        if times is None:
+            self._keep_former(numbers)
         if self.odd:
             self.odd.difference_update(longs(numbers))
 
@@ -239,6 +245,24 @@ class KeyArrays:
         if self.known == before:
             self.known = len(self.keys)
         return numbers
+
+    def loaded(self, numbers: Buffer, vectors: Sequence[CellColumn], read: int) -> None:
+        """Take over stored states of these keys. `read`: see `StateColumns.loaded`."""
+        self.cells.put(len(self.keys), numbers, vectors)
+        self.cells.numbers.loaded(numbers, read)
+        self._keep_former(numbers)
+
+    def _keep_former(self, numbers: Buffer) -> None:
+        if self.former is not None:  # objects of it are copies: those of `cells` are changed in place
+            self.former.put(len(self.keys), numbers, self.cells.take(numbers)[0])
+
+    def replaced(self, numbers: Buffer, vectors: Sequence[CellColumn]) -> list[CellColumn]:
+        """What the states of these keys were at the last seal. From now on it is these."""
+        assert self.former is not None
+        self.former.reserve(len(self.keys))
+        found, _ = self.former.take(numbers)
+        self.former.put(len(self.keys), numbers, vectors)
+        return found
 
     def changed(self) -> Buffer:
         """The numbers of the keys whose states have changed since `settle`."""
@@ -307,6 +331,8 @@ class KeyArrays:
     def reserve(self) -> None:
         """Each key has a state."""
         self.cells.reserve(len(self.keys))
+        if self.former is not None:
+            self.former.reserve(len(self.keys))
 
     def copied(self) -> KeyArrays:
         """The same keys and numbers, to try additions on. The keys are shared."""
@@ -320,6 +346,8 @@ class KeyArrays:
         self.reserve()
         self.keys.retain(kept)
         self.cells.retain(kept)
+        if self.former is not None:
+            self.former.retain(kept)
         self.known = len(self.keys)
 
 

@@ -7,7 +7,7 @@ updates on.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -55,10 +55,11 @@ class AggregateOp(Operator):
         self.partial = step.takes_partials
         self.arrays: KeyArrays | None = None
         if has_arrays(self.plan, step.parents[0].columns_given):
-            self.arrays = KeyArrays(self.plan, partial=self.partial, head=self.table.head)
+            self.arrays = KeyArrays(self.plan, partial=self.partial, head=self.table.head, before=step.before)
             if not self.arrays.has_objects and not self.plan.shows:
                 self.as_json = Encoder(self.plan.names)
                 self.table.at_hand = self._at_hand
+        self.before = step.before
         self.pending: list[Addition] = []
         self.suspended: list[Addition] = []
         """What a chunk adds that is set aside while a transaction is sealed."""
@@ -121,11 +122,12 @@ class AggregateOp(Operator):
                     self._look_up(arrays)
                     return
             self._to_copies()
-            times = self._add_to_copies(of)
+            former: list[list[Any]] | None = [] if self.before and self.at_once else None
+            times = self._add_to_copies(of, former)
         if self.careful:
             self._write(times, self.fresh)
         if self.at_once:
-            self._emit(times, self.fresh)
+            self._emit(times, self.fresh, former)
 
     def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
         """Convert partial states that were in flight when the code was changed to the form of this code."""
@@ -141,11 +143,15 @@ class AggregateOp(Operator):
         for one in waiting:
             self._add_to_copies(one.source)
 
-    def _add_to_copies(self, of: Addends | ColumnAddends | PartialAddends) -> dict[Any, int]:
-        """Returns the times of the keys that it adds to."""
+    def _add_to_copies(
+        self, of: Addends | ColumnAddends | PartialAddends, former: list[list[Any]] | None = None
+    ) -> dict[Any, int]:
+        """Returns the times of the keys that it adds to. What their states were goes to `former`."""
         fresh, keys = self.fresh, of.listed()
         times = greatest_times(keys, of.timestamps)
         self._fetch([key for key in times if key not in fresh])
+        if former is not None:
+            former += [self.plan.copy(fresh[key]) for key in times]
         values = of.values()
         if self.partial:
             self.plan.merge(keys, values, fresh)
@@ -184,8 +190,7 @@ class AggregateOp(Operator):
             if stored:
                 vectors, odd = arrays.unpack(packed([rows[at] for at in stored]))
                 there = array("q", [numbers[at] for at in stored])
-                arrays.cells.put(len(arrays.keys), there, vectors)
-                arrays.cells.numbers.loaded(there, self.table.loaded)
+                arrays.loaded(there, vectors, self.table.loaded)
                 others = {keys[stored[at]]: rows[stored[at]] for at in odd}
                 found = {key: self.table.read(row) for key, row in others.items()}
                 found = {key: list(state) for key, state in found.items() if state is not None}
@@ -205,13 +210,15 @@ class AggregateOp(Operator):
         if arrays is not None and states:
             vectors = arrays.vectors(list(states.values()))
             apart = {} if vectors is not None else {k: one for k, one in states.items() if not arrays.vectors([one])}
+            if self.before:  # what such a state was at the last seal fits into no array, either
+                apart |= {key: states[key] for key in states.keys() & self.states.keys()}
             fits = {key: one for key, one in states.items() if key not in apart} if apart else states
             if fits:
                 for key in fits.keys() & self.states.keys():
                     del self.states[key]
                     if times is not None:
                         times[key] = max(times[key], self.dirty.pop(key, times[key]))
-                vectors = vectors or arrays.vectors(list(fits.values()))
+                vectors = arrays.vectors(list(fits.values())) if apart or vectors is None else vectors
                 assert vectors is not None
                 arrays.put(list(fits), vectors, None if times is None else [times[key] for key in fits])
             if apart:
@@ -270,10 +277,11 @@ class AggregateOp(Operator):
             return
         dirty, self.dirty = self.dirty, {}
         states = self.states
+        former = self._stored(dirty) if self.before and not self.at_once else None
         if not self.careful:
             self._write(dirty, states)
         if not self.at_once:
-            self._emit(dirty, states)
+            self._emit(dirty, states, former)
 
     def _seal_arrays(self, arrays: KeyArrays) -> None:
         changed = arrays.changed()
@@ -281,6 +289,7 @@ class AggregateOp(Operator):
             return
         keys, logged = arrays.keys.keys(changed, self.table.prefix)
         states, times = arrays.cells.take(changed)
+        former = arrays.replaced(changed, states) if self.before else None
         arrays.cells.settle(self.table.seals)
         if not self.careful:
             self.table.put_packed(keys, logged, arrays.pack(states))
@@ -288,11 +297,12 @@ class AggregateOp(Operator):
             return
 
         def results() -> VectorBatch:
-            return VectorBatch(self.plan.names, tuple(arrays.results(states)), len(longs(times)))
+            found = [*arrays.results(states), *(arrays.results(former) if former is not None else ())]
+            return VectorBatch(self.aggregate.names, tuple(found), len(longs(times)))
 
         def listed() -> list[Any]:
             with blaming(self.step):
-                return self.plan.results(arrays.lists(states))
+                return self._results(arrays.lists(states), None if former is None else arrays.lists(former))
 
         self.forward(
             Records.of_vectors(
@@ -322,11 +332,20 @@ class AggregateOp(Operator):
         copy = self.plan.copy  # later rows must not change what the table keeps
         self.table.put({key: copy(states[key]) for key in dirty})
 
-    def _emit(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+    def _stored(self, keys: Iterable[Any]) -> list[list[Any]]:
+        """What the states of these keys were at the last seal, decoded: objects in the table's memory may be those that have changed."""
+        table = self.table
+        found = (None if row is None else table.read(row) for row in table.newest(list(keys)))
+        return [self.plan.start() if one is None else list(one) for one in found]
+
+    def _results(self, states: list[list[Any]], former: list[list[Any]] | None) -> list[dict[str, Any]]:
+        return self.plan.results(states) if former is None else self.plan.changes(states, former)
+
+    def _emit(self, dirty: dict[Any, int], states: dict[Any, list[Any]], former: list[list[Any]] | None) -> None:
         if not self.children:
             return
         with blaming(self.step):
-            results = self.plan.results([states[key] for key in dirty])
+            results = self._results([states[key] for key in dirty], former)
         self.forward(Records(results, list(dirty.values()), list(dirty), key_serde=self.key_serde))
 
     def suspend(self) -> Any:

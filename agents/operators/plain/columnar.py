@@ -15,6 +15,7 @@ from typing import Any
 
 from ....core.columns.evaluate import NotComputable, compiled
 from ....core.columns.expressions import columns_in
+from ....core.columns.schema import FLOAT, ColumnSchema
 from ...job.steps.columns import (
     ColumnsStep,
     ExplodeStep,
@@ -31,7 +32,7 @@ from ...records.columns.selecting import column_of, lacking
 from ...records.logical.elements import ElementReader
 from ...records.logical.logical_columns import shown_maker
 from ...records.memory.taking import take
-from ...records.memory.vectors import Vector
+from ...records.memory.vectors import Vector, VectorBatch
 from ..base.stateless import Env, Operator, blaming, failing
 
 
@@ -52,6 +53,9 @@ class ColumnsOp(Operator):
         if rows.vectors is not None:
             self.forward(rows)
             return
+        if (results := rows.results) is not None and (columns := _as_declared(results, self.schema)) is not None:
+            self.forward(rows.as_columns(columns))
+            return
         values = rows.values
         if NoneType in map(type, values):  # by type: a value's own == may do anything
             kept = [i for i, value in enumerate(values) if value is not None]
@@ -70,6 +74,18 @@ class ColumnsOp(Operator):
 
     def drop(self) -> None:
         self.tombstones = 0
+
+
+def _as_declared(results: VectorBatch, schema: ColumnSchema) -> dict[str, Vector] | None:
+    """Results as these columns; None if they are others. Whole numbers become floats where the schema says so, as a sum is 0 at first."""
+    found: dict[str, Vector] = {}
+    for name, one, of in zip(results.names, results.vectors, schema.columns, strict=False):
+        if one.kind != of.type and of.type == FLOAT:
+            one = Vector.of(FLOAT, [None if value is None else float(value) for value in one.values()])
+        if (name, one.kind) != (of.name, of.type):
+            return None
+        found[name] = one
+    return found if len(found) == len(schema.columns) else None
 
 
 class FilterColumnsOp(Operator):

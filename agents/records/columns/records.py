@@ -328,6 +328,10 @@ class Records:
         """The same rows with these columns as values."""
         return self._with(vectors=columns, origin=None, others=None, _lists={}, _values=_UNMADE)
 
+    def as_columns(self, columns: Mapping[str, Vector]) -> Records:
+        """The same rows with their results as columns."""
+        return self._with(vectors=columns, _results=None, _make=None, _values=_UNMADE, _lists={})
+
     def made_of(self, rows: Buffer | None, columns: Mapping[str, Vector], times: Buffer | None = None) -> Records:
         """Rows of these columns, each of which was made of the base row with this number; None: of all of them, in order. A row keeps the
         time, the key, the headers and the offset of what it was made of. `times`: those instead. Raises `ValueError` for other numbers."""

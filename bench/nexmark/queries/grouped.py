@@ -38,31 +38,28 @@ def q15(app: hg.App, t: Topics) -> None:
 
     `hg.count_distinct` would say it in one step, exactly up to 10,000 and then by an estimate, as in q16.
     """
-    bids = app.input(t.bid, serde=hg.json(Ranked)).columns().with_columns(day=DAY)
-    news = [new_of(app, bids, what, with_bids=what == "bidder") for what in ("bidder", "auction")]
+    bids = (
+        app.input(t.bid, serde=hg.json(Ranked)).columns().with_columns(midnight=hg.col("dateTime").floor("1d"), day=DAY)
+    )
+    news = [new_of(bids, what) for what in ("bidder", "auction")]
     names = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", *RANKS)]
-    news[0].merge(news[1]).repartition("day", name="by-day").agg(
-        name="days", **{name: hg.sum(name) for name in names}
-    ).to(t.out)
+    of_days = news[0].merge(news[1]).with_columns(day=hg.col("midnight").strftime("%Y-%m-%d"))
+    of_days.repartition("day", name="by-day").agg(name="days", **{name: hg.sum(name) for name in names}).to(t.out)
 
 
-def new_of(app: hg.App, bids: Any, what: str, *, with_bids: bool) -> hg.Stream[Any, Any]:
+def new_of(bids: Any, what: str) -> hg.ColumnStream[Any, Any]:
     """What is new of each day's bidders, or auctions, since the last commit."""
-    seen = app.table(f"seen-{what}", key=hg.text(), value=hg.msgpack())
-    ranks = ("total", *RANKS)
-
-    def news(record: hg.Record[Any, Any]) -> dict[str, Any]:
-        now = [record.value[f"{rank}_bids"] for rank in ranks]
-        before = seen.get(record.key, [0, 0, 0, 0])
-        seen[record.key] = now
-        more = {f"{rank}_{what}s": int(n > 0 and not m) for rank, n, m in zip(ranks, now, before, strict=True)}
-        bids_more = {f"{rank}_bids": n - m if with_bids else 0 for rank, n, m in zip(ranks, now, before, strict=True)}
-        none = {f"{rank}_{'auction' if what == 'bidder' else 'bidder'}s": 0 for rank in ranks}
-        return {"day": record.key.partition("|")[0], **bids_more, **more, **none}
-
     keyed = bids.with_columns(key=hg.concat(hg.col("day"), "|", hg.col(what).cast(str)))
-    each = keyed.repartition("key", name=f"by-{what}").agg(name=f"each-{what}", **counts())
-    return each.as_events().map(news, with_record=True)
+    each = keyed.repartition("key", name=f"by-{what}").agg(
+        name=f"each-{what}", before=True, midnight=hg.max("midnight"), **counts()
+    )
+    found: dict[str, Any] = {}
+    for rank in ("total", *RANKS):
+        now, before = hg.col(f"{rank}_bids"), hg.col(f"{rank}_bids_before")
+        found[f"{rank}_bids"] = now - before if what == "bidder" else 0
+        for one in ("bidder", "auction"):
+            found[f"{rank}_{one}s"] = ((now > 0) & (before == 0)).cast(int) if one == what else 0
+    return each.as_events().columns().select("midnight", **found)
 
 
 def q16(app: hg.App, t: Topics) -> None:
