@@ -36,7 +36,7 @@ from ..steps.columns import (
 )
 from ..steps.ends import SinkStep
 from ..steps.sources import InputStep, ShuffleStep
-from ..types.aggregates import OF_NUMBERS, Aggregate, shown_result
+from ..types.aggregates import OF_NUMBERS, Aggregate, check_are_aggregates, shown_result
 from ..types.arguments import check_function
 from .checks import check_partitions, check_policy, check_serde, check_topic, name_of
 from .declaring import Declaring, DeclaringApp, added, serde_for
@@ -97,6 +97,7 @@ class KnownColumns:
     def checked_aggregates(self, aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
         """Refuse aggregates that need rows, numbers where there are none, or other conditions than of these columns. Those of columns of
         logical types get results of these."""
+        check_are_aggregates(aggregates)
         for title, part in aggregates.items():
             if part.name == "aggregate" or any(map(needs_value, (part.of, part.by, part.where))):
                 raise DeclarationError(

@@ -20,7 +20,7 @@ from ...records.memory.event_time import units_said
 from ...records.values.column_types import nested_type, plain_fields
 from ...records.values.serdes import Serde, is_json
 from ..steps.batches import SparkStep
-from ..steps.keyed import AggregateStep
+from ..steps.keyed import AggregateStep, WindowStep
 from ..steps.row_columns import ColumnsUnknown
 from ..steps.step import Step, type_behind
 from ..types.aggregates import OF_NUMBERS, AggregatePlan
@@ -159,11 +159,12 @@ def type_of_rows(step: Step) -> Any:
 
 
 def columns_of_results(step: Step) -> ColumnSchema | None:
-    """The columns of the results of running aggregates that this step passes on as they are; None if they are not known."""
+    """The columns of the results of aggregates, running or of windows, that this step passes on as they are; None if they are not known."""
     while _passes_on(step) and len(step.parents) == 1 and step.whole is None:
         step = step.parents[0]
     try:
-        return step.row_columns(encoded=False) if isinstance(step, AggregateStep) else None
+        aggregated = isinstance(step, AggregateStep) or (isinstance(step, WindowStep) and step.rows is None)
+        return step.row_columns(encoded=False) if aggregated else None
     except ColumnsUnknown:
         return None
 

@@ -172,6 +172,23 @@ def test_results_of_objects_become_columns() -> None:
         assert sorted((key, one["c"], one["said"]) for key, one in updates(d)) == [("a", 1, "a!"), ("b", 1, "b!")]
 
 
+@pytest.mark.parametrize("way", ["typed rows", "columns"])
+@pytest.mark.parametrize("window", [hg.tumbling("1m"), hg.session("1m")])
+def test_results_of_windows_become_columns(way: str, window: Any) -> None:
+    """With the bounds of their windows."""
+    app = hg.App("job")
+    found = WAYS[way](app).window(window).agg(c=hg.count(), m=hg.mean("x")).columns()
+    assert found.schema.names == ("c", "m", "window_start", "window_end", "closed_by")
+    found.with_columns(length=hg.col("window_end") - hg.col("window_start")).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [hg.Record(None, {"k": k, "n": 1, "x": 1.5}, 60_000) for k in "aab"])
+        d.drain()
+        assert sorted((key, one["c"], one["m"], one["length"]) for key, one in updates(d)) == [
+            ("a", 2, 1.5, 60_000),
+            ("b", 1, 1.5, 60_000),
+        ]
+
+
 def test_updates_are_aggregated_again() -> None:
     """How many keys have how many orders: each update takes its key from one number to the next."""
     app = hg.App("job")
@@ -195,6 +212,8 @@ def test_what_cannot_be_declared_is_said() -> None:
         stream.agg(before=hg.count(), c=hg.count())  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match="'c_before' is what the result before an update is called"):
         stream.agg(before=True, c=hg.count(), c_before=hg.sum("n"))
+    with pytest.raises(DeclarationError, match="which is not an aggregate"):
+        stream.window(hg.tumbling("1m")).agg(before=True, c=hg.count())
     with pytest.raises(DeclarationError, match="does not know the columns"):
         app.input("others").repartition("k", name="others-by-k").agg(c=hg.count(), s=hg.sum("n")).columns()
     rows = app.input("more").repartition("k", name="more-by-k").agg(before=True, c=hg.count())
