@@ -6,7 +6,9 @@ It decides, in this order:
 2. *Fewest moves.* Among all balanced placements it chooses one in which as many tasks as possible stay with their previous processor.
 3. *Location.* Among those it chooses one in which as many as possible of the moved tasks come to a processor at the location where they
   last ran (whose disk has their store).
-4. *Least loaded.* The remaining tasks go to the processors with the fewest tasks.
+4. *Former location.* To the seats that are left come tasks that ran at their location before they came to their processor. So a processor
+  that returns gets back what it had. Of several tasks that could go, those that left last do: their stores there lack least.
+5. *Least loaded.* The remaining tasks go to the processors with the fewest tasks.
 
 Promises: the result is immutable, the same for the same arguments in any order and on any machine, and stable (placing again with the
 result as `previous` changes nothing).
@@ -22,6 +24,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Protocol, cast
@@ -32,6 +35,14 @@ from ..user_rule import called
 
 Placement = Mapping[str, tuple[str, ...]]
 """Processor → its tasks, both in natural order; immutable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """Where a task ran before, and when it left, by any clock."""
+
+    location: str
+    left: int
 
 
 class Placer(Protocol):
@@ -52,12 +63,14 @@ def place(
     task_locality: Mapping[str, str | None],
     processor_locality: Mapping[str, str | None],
     previous: Mapping[str, str | None],
+    *,
+    former: Mapping[str, Former] = MappingProxyType({}),
 ) -> Placement:
     """The placement of `tasks` on the processors that `processor_locality` names.
 
     `task_locality`: where a task last ran. `processor_locality`: where each processor is (None: unknown, matches nothing). `previous`:
-    which processor had the task. Unknown tasks and processors in these are ignored. Without processors the result is empty; without tasks
-    every processor has `()`.
+    which processor had the task. `former`: where each task ran before it came to the processor that has it. Unknown tasks and processors in
+    these are ignored. Without processors the result is empty; without tasks every processor has `()`.
 
     >>> dict(place(["a", "b", "c"], {"c": "rack"}, {"p1": None, "p2": "rack"}, {"a": "p1"}))
     {'p1': ('a', 'b'), 'p2': ('c',)}
@@ -66,7 +79,7 @@ def place(
     ordered = sorted(set(tasks), key=natural)
     if not processors:
         return MappingProxyType({})
-    return _Placing(ordered, task_locality, {p: processor_locality[p] for p in processors}, previous).result()
+    return _Placing(ordered, task_locality, {p: processor_locality[p] for p in processors}, previous, former).result()
 
 
 class _Placing:
@@ -78,6 +91,7 @@ class _Placing:
         task_locality: Mapping[str, str | None],
         processors: dict[str, str | None],
         previous: Mapping[str, str | None],
+        former: Mapping[str, Former],
     ) -> None:
         self.processors = processors
         self.location = {task: task_locality.get(task) for task in tasks}
@@ -86,6 +100,7 @@ class _Placing:
         self.homeless: list[str] = []
         for task in tasks:
             self.held.get(previous.get(task) or "", self.homeless).append(task)
+        self.former = {task: former[task] for held in self.held.values() for task in held if task in former}
         self.surplus = [p for p, held in self.held.items() if len(held) > self.floor]
         self.roomy = [p for p, held in self.held.items() if len(held) <= self.floor]
 
@@ -124,7 +139,20 @@ class _Placing:
                 if location is not None and location in room:
                     flow.edge(("gives", p), ("location", location), count)
         flow.run()
+        if self.former:
+            flow.keep()
+            for p in self.surplus:
+                for location, count in Counter(map(self._ran_before, self.held[p])).items():
+                    if location in room:
+                        flow.edge(("gives", p), ("former", location), count)
+                        flow.edge(("former", location), ("location", location), len(self.former))
+            flow.run()
         return flow
+
+    def _ran_before(self, task: str) -> str:
+        """Where it ran before it came to its processor; empty if that is not known."""
+        found = self.former.get(task)
+        return "" if found is None else found.location
 
     def _ceilings(self, flow: _Flow) -> set[str]:
         """The processors that get ⌈n/m⌉ tasks: first those that hold that many, then those where a moved task last ran, then those with the
@@ -155,9 +183,12 @@ class _Placing:
         """
         away: list[str] = []
         due: Counter[str | None] = Counter()
+        former: Counter[str] = Counter()
         for at in {self.location[task] for task in self.held[processor]}:
             if at is not None:
                 due[at] = flow.used(("gives", processor), ("location", at))
+        for at in set(map(self._ran_before, self.held[processor])):
+            former[at] = flow.used(("gives", processor), ("former", at))
         rest: list[str] = []
         for task in reversed(self.held[processor]):
             if due[self.location[task]] > 0:
@@ -165,12 +196,21 @@ class _Placing:
                 away.append(task)
             else:
                 rest.append(task)
+        for task in sorted(rest, key=self._left, reverse=True) if former.total() else ():
+            if former[self._ran_before(task)] > 0:
+                former[self._ran_before(task)] -= 1
+                away.append(task)
+                rest.remove(task)
         here = self.processors[processor]
         rest.sort(key=lambda task: here is not None and self.location[task] == here)
         away += rest[: len(self.held[processor]) - seats - len(away)]
         gone = set(away)
         self.held[processor] = [task for task in self.held[processor] if task not in gone]
         return away
+
+    def _left(self, task: str) -> int:
+        found = self.former.get(task)
+        return 0 if found is None else found.left
 
     def _seat_by_location(self, moved: list[str], seats: dict[str, int]) -> None:
         at: defaultdict[str, list[str]] = defaultdict(list)
@@ -185,7 +225,7 @@ class _Placing:
         for task in sorted(moved, key=natural):
             if not self._seat(task, heaps.get(self.location[task] or "", []), seats):
                 unseated.append(task)
-        moved[:] = unseated
+        moved[:] = [task for task in unseated if not self._seat(task, heaps.get(self._ran_before(task), []), seats)]
 
     def _seat_by_load(self, moved: list[str], seats: dict[str, int]) -> None:
         heap = [(len(self.held[p]), n, p) for n, p in enumerate(self.processors)]
@@ -218,6 +258,11 @@ class _Flow:
             self.left[source][target] = capacity
             self.left[target].setdefault(source, 0)
             self.given[source, target] = capacity
+
+    def keep(self) -> None:
+        """What flows by now is not led elsewhere."""
+        for source, target in self.given:
+            self.left[target][source] = 0
 
     def used(self, source: _Node, target: _Node) -> int:
         """The flow along this edge."""

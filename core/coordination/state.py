@@ -27,6 +27,7 @@ from ..names import incarnation_order
 from ..orders import RunView, TaskState
 from ..settings import DYNAMIC, find, override_problem
 from . import messages as c
+from .placement import Former
 
 PROBLEMS_KEPT = 1000
 FINAL = frozenset({c.AnswerState.DONE, c.AnswerState.REFUSED, c.AnswerState.FAILED})
@@ -303,6 +304,14 @@ class JobState:
         grant = self.held(task)
         said = None if grant is None else self.task_states(task).get(grant.grant)
         return "" if said is None else said.state
+
+    def former(self, placed: Mapping[str, str]) -> dict[str, Former]:
+        """Where the tasks ran before, of those that were granted to where they are placed."""
+        return {
+            one.task: Former(one.last_location, self.at["set-grant", (one.task,)][0])
+            for one in self.grants()
+            if one.last_location and placed.get(one.task) == one.processor
+        }
 
     def location(self, task: str) -> str | None:
         """Where the task last ran, if known."""

@@ -16,7 +16,6 @@ from ....core.coordination.fleet import WORKERS, idle_note, present, workers_tex
 from ....core.coordination.leader.assignment import tasks_of
 from ....core.coordination.leader.plan import Plan, overridden
 from ....core.coordination.messages import OVER, SetRun
-from ....core.coordination.placement import asked
 from ....core.coordination.standbys import standbys
 from ....core.coordination.state import JobState
 from ....core.errors import DeclarationError, HeadgateError, NotFound
@@ -329,10 +328,9 @@ def _document(
     wanted = before.target if before is not None else {}
     names = list(before.processors) if before is not None and len(before.processors) == workers else []
     names = names or [f"worker-{number}" for number in range(workers)]
-    placer = intended.placer_name, intended.placer
     stores = {task: None if state is None else state.location(task) for task in grouping}
     locations = {name: _location(state, name) for name in names}
-    placed = asked(*placer, list(grouping), stores, locations, wanted)
+    placed = intended.placed(state, list(grouping), locations, wanted)
     owner = {task: worker for worker, tasks in placed.items() for task in tasks}
     followed = {} if before is None else {t: p for t, p in before.standby.items() if p in locations}
     follows = standbys(owner, locations, names, followed) if made.standby else {}

@@ -23,7 +23,6 @@ from ...graph.grouping import Grouping, counts
 from ...graph.model import JobModel, producer_sets
 from ...graph.resolve import resolve, shared_widths
 from ..messages import ProcessorState, RunState, SetJobModel, SetRun
-from ..placement import asked
 from ..state import JobState, order
 from .damage import unknown
 from .draft import Draft
@@ -182,9 +181,8 @@ def _placed(
     draft: Draft, tasks: Grouping, workers: Mapping[str, str], known: Mapping[str, str]
 ) -> Mapping[str, tuple[str, ...]] | None:
     """Where the tasks would run; None if the placement of the user's own fails."""
-    locality, plan = {task: draft.state.location(task) for task in tasks}, draft.plan
     try:
-        return asked(plan.placer_name, plan.placer, list(tasks), locality, workers, known)
+        return draft.plan.placed(draft.state, tasks, workers, known)
     except DeclarationError as error:
         draft.note_once(f"the tasks cannot be placed: {error}", level="error")
         return None

@@ -6,8 +6,9 @@ Promise: values only. Two workers of one deployment have equal plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,8 @@ from ...graph.graph import Graph
 from ...graph.grouping import Grouper, by_partition
 from ...settings import parse
 from ..messages import SetConfig
-from ..placement import Placer, place
+from ..placement import Placement, Placer, asked, place
+from ..state import JobState
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -65,6 +67,21 @@ class Plan:
     def stateful(self) -> bool:
         """Whether its tasks are fixed for the life of the job."""
         return self.graph.stateful
+
+    def placed(
+        self,
+        state: JobState | None,
+        tasks: Collection[str],
+        workers: Mapping[str, str | None],
+        previous: Mapping[str, str],
+    ) -> Placement:
+        """Where the tasks would run. `workers`: with their locations; `previous`: where the tasks are placed now. Raises
+        `DeclarationError` if a placement of the user's own fails."""
+        stores = {task: None if state is None else state.location(task) for task in tasks}
+        placer = self.placer
+        if placer is place and state is not None:
+            placer = partial(place, former=state.former(previous))
+        return asked(self.placer_name, placer, list(tasks), stores, workers, previous)
 
     def joined(self, topics: tuple[str, ...]) -> Plan:
         """The plan of a run that these topics have joined."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.coordination.placement import asked, check_placement, moved, place
+from headgate.core.coordination.placement import Former, asked, check_placement, moved, place
 from headgate.core.errors import DeclarationError
 
 PLACES = [None, "x", "y", "z"]
@@ -95,10 +95,13 @@ def test_placing_again_moves_nothing(situation):
     assert place(tasks, where, processors, owners) == first
 
 
-@given(situations(tasks=6, processors=3))
+@given(situations(tasks=6, processors=3), st.dictionaries(st.sampled_from(names(6)), st.sampled_from("xyz")))
 @settings(deadline=None, max_examples=150)
-def test_nothing_balanced_keeps_more_or_brings_more_home(situation):
-    """The oracle tries every balanced placement: none keeps more tasks, and of those that keep as many none matches more locations."""
+def test_nothing_balanced_keeps_more_or_brings_more_home(situation, ran):
+    """The oracle tries every balanced placement: none keeps more tasks, and of those that keep as many none matches more locations. Where
+    tasks ran before changes neither.
+    """
+    former = {task: Former(location, at) for at, (task, location) in enumerate(ran.items())}
     tasks, where, processors, previous = situation
     if not processors:
         return
@@ -106,8 +109,11 @@ def test_nothing_balanced_keeps_more_or_brings_more_home(situation):
         (kept(other, previous), at_home(other, where, processors, previous))
         for other in every_balanced_placement(tasks, list(processors))
     )
-    mine = place(*situation)
+    mine = place(*situation, former=former)
     assert (kept(mine, previous), at_home(mine, where, processors, previous)) == best
+    owners = {task: p for p, held in mine.items() for task in held}
+    assert len(owners) == len(tasks)
+    assert place(tasks, where, processors, owners, former=former) == mine
 
 
 @given(situations(tasks=24, processors=8))
@@ -227,6 +233,21 @@ def test_what_stays_is_what_has_its_store_here():
         ["a", "b", "c", "d"], {"a": "old", "b": "x", "c": "x"}, {"p1": "x", "p2": "y"}, dict.fromkeys("abc", "p1")
     )
     assert dict(placement) == {"p1": ("b", "c"), "p2": ("a", "d")}
+
+
+@pytest.mark.parametrize(("older", "newer"), ["ab", "ba"])
+def test_who_returns_gets_back_what_it_had(older, newer):
+    """Of two tasks that have run there, the one that left last: its store there lacks less. Where it runs now says nothing of that."""
+    former = {older: Former("x", 4), newer: Former("x", 9), "c": Former("y", 11)}
+    owners, locality = {"a": "p1", "b": "p1", "c": "p3"}, {"a": "y", "b": "y", "c": "z"}
+    placement = place("abc", locality, {"p1": "y", "p2": "x", "p3": "z"}, owners, former=former)
+    assert dict(placement) == {"p1": (older,), "p2": (newer,), "p3": ("c",)}
+
+
+def test_a_task_without_a_processor_goes_to_where_it_last_ran():
+    """And not to where it ran before."""
+    placement = place("a", {"a": "x"}, {"p1": "y", "p2": "x"}, {"a": "p3"}, former={"a": Former("y", 7)})
+    assert dict(placement) == {"p1": (), "p2": ("a",)}
 
 
 def test_the_result_cannot_be_changed():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.member.protocol import Exit, Followed
 from headgate.core.coordination.metadata import LOCALITY, RETIRING, stored
@@ -109,6 +111,22 @@ def test_one_that_comes_back_at_once_gets_tasks_again_too():
     house.near = True
     house.run(8)
     assert (len(again.tasks), len(two.tasks)) == (2, 2)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 1, 3), (3, 2, 1)])
+def test_workers_that_are_replaced_one_by_one_get_their_tasks_back(order: tuple[int, ...]):
+    """Each task goes back to the disk that it left a moment ago, and no other task moves."""
+    house = House(9, grace_s=1000.0)
+    workers = {n: house.worker(f"p{n}", follows=True, location=f"rack-{n}") for n in order}
+    house.run(5)
+    before = dict(house.owners())
+    for n in (1, 2, 3):
+        house.leave(workers[n], 60.0)
+        house.run(6)
+        assert workers[n].exit == LEFT
+        workers[n] = house.worker(f"p{n}", follows=True, location=f"rack-{n}")
+        house.run(8)
+        assert dict(house.owners()) == before
 
 
 def test_one_that_dies_meanwhile_is_like_any_other_dead_one():
