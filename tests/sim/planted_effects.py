@@ -195,24 +195,24 @@ def setting_reaches_no_task() -> Patches:
 
 
 def all_tasks_on_one_worker() -> Patches:
-    from headgate.core.coordination.leader import assignment
+    from headgate.core.coordination.leader import plan
 
     def asked(name: str, placer: Any, tasks: Any, locality: Any, workers: Any, known: Any) -> Any:
         first, *rest = sorted(workers)
         return {first: tuple(tasks), **dict.fromkeys(rest, ())}
 
-    return [(assignment, "asked", asked)]
+    return [(plan, "asked", asked)]
 
 
 def every_task_moves() -> Patches:
-    from headgate.core.coordination.leader import assignment
+    from headgate.core.coordination.leader import plan
 
     def asked(name: str, placer: Any, tasks: Any, locality: Any, workers: Any, known: Any) -> Any:
         names = sorted(workers)
         turned = names[1:] + names[:1] if known else names
         return {one: tuple(sorted(tasks)[n :: len(names)]) for n, one in enumerate(turned)}
 
-    return [(assignment, "asked", asked)]
+    return [(plan, "asked", asked)]
 
 
 def leader_grants_for_half_a_minute() -> Patches:
