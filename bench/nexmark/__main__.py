@@ -6,7 +6,7 @@
 50,000 of each, and no JVM is warm. Queries that read no bids get ten times as many. The figures are of the records that a
 query reads. All results are compared row by row with those of a few lines of Python. `--delays` and `--pace` say for how
 long, and with how many events a second, the delay of results is measured. Prints a line for each figure and a table; writes
-`bench/out/nexmark.json`. The engines `streams` and `streams-tuned` are Kafka Streams, which has q0, q1, q2 and shuffle.
+`bench/out/nexmark.json`. The engines `streams` and `streams-tuned` are Kafka Streams, which has q0 to q8, ysb and shuffle.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 What it decides: a phase is written in one transaction, which is committed when the phase is to begin. So a program that
 waits sees all of its records at once, and nothing writes while it is measured. The events of a kind lie in four
-partitions in turn. The last phase, the *tail*, lets a program give its last results: of Nexmark it is an event of each kind
-for each partition, an hour later, so that event time passes all windows.
+partitions in turn. The last phase, the *tail*, lets a program give its last results: of Nexmark it is events of each kind
+for each partition, an hour later, so that event time passes all windows. Where event time is that of a task, as in Kafka
+Streams, each task needs one of them, so they have enough keys to get into all partitions of a shuffle.
 """
 
 from __future__ import annotations

@@ -52,6 +52,8 @@ BASE_MS = 1_767_225_600_000
 PER_SECOND = 10_000
 """Events in a second of event time, as published."""
 TAIL_MS = 3_600_000
+TAIL_EACH = 16
+"""How many events of each kind are in the tail for each partition: so many keys that each partition of a shuffle gets one."""
 TAIL_ID = 1_000_000_000
 """The ids in the tail; no other event has them."""
 SIDE_ROWS = 10_000
@@ -138,13 +140,14 @@ class Generator:
                     yield begin + place, make(begin + place)
 
     def tail(self, count: int, partitions: int) -> list[Event]:
-        """An event of each kind for each partition, an hour later. No other event matches one of them."""
+        """Events of each kind for each partition, an hour later. No other event matches one of them."""
         at = self.time_of(count) + TAIL_MS
         made: list[Event] = []
-        for number in range(TAIL_ID, TAIL_ID + partitions):
+        size = partitions * TAIL_EACH
+        for number in range(TAIL_ID, TAIL_ID + size):
             made.append(Person(number, "Nobody Else", "a@b.com", "0000", "Leuven", "AZ", at, ""))
             made.append(Auction(number, "nothing", "nothing", 1, 2, at, at + 1, number, 14, ""))
-            made.append(Bid(number + partitions, number, 1, "none", "https://nowhere/", at, ""))
+            made.append(Bid(number + size, number, 1, "none", "https://nowhere/", at, ""))
         return made
 
     def record(self, event: Event) -> tuple[bytes | None, bytes]:

@@ -94,11 +94,11 @@ class AdEvents:
             yield number, AdEvent(*what, self.time_of(number), ADDRESS)
 
     def tail(self, count: int, partitions: int) -> list[AdEvent]:
-        """A view for each partition, an hour later: it lets event time pass all windows."""
-        late = AdEvent(
-            "u-none", "p-none", self.ads[0].ad_id, AD_TYPES[0], "view", self.time_of(count) + TAIL_MS, ADDRESS
-        )
-        return [late] * partitions
+        """A view of each campaign, an hour later. They let event time pass all windows, in all partitions of a shuffle, too."""
+        at = self.time_of(count) + TAIL_MS
+        return [
+            AdEvent("u-none", "p-none", ad.ad_id, AD_TYPES[0], "view", at, ADDRESS) for ad in self.ads[::ADS_OF_EACH]
+        ]
 
     def record(self, event: Ad | AdEvent) -> tuple[bytes | None, bytes]:
         """An event as a record. Ads have keys, events have none."""

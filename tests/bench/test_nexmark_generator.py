@@ -17,6 +17,7 @@ from bench.nexmark.generator import (
     HOT_CHANNELS,
     IN_FLIGHT,
     LEAD,
+    TAIL_EACH,
     Auction,
     Bid,
     Event,
@@ -26,6 +27,7 @@ from bench.nexmark.generator import (
     last_auction,
     last_person,
 )
+from headgate.agents.records.kafka.partitioner import partition_of
 
 COUNT = 60_000
 
@@ -130,14 +132,25 @@ def test_events_are_json() -> None:
         assert orjson.loads(encoded(event)) == event._asdict()
 
 
-def test_a_load_writes_each_event_once_each_kind_to_each_partition_and_ends_with_one_of_each() -> None:
+def test_a_load_writes_each_event_once_each_kind_to_each_partition_and_ends_with_some_of_each() -> None:
     load = Load([200, 50], source=Generator(seed=3))
     events, phases = load.made()
     assert [record.value for phase in phases for record in phase] == [encoded(event) for event in events]
-    assert list(map(len, phases)) == [200, 50, 12]
+    assert list(map(len, phases)) == [200, 50, 3 * TAIL_EACH * PARTITIONS]
     kinds = ("person", "auction", "bid")
     assert {record[:2] for record in phases[0]} == {record[:2] for record in phases[-1]}
     assert {record[:2] for record in phases[-1]} == {(kind, p) for kind in kinds for p in range(PARTITIONS)}
+
+
+def test_the_tail_gets_into_each_partition_of_a_shuffle() -> None:
+    tail = Generator(seed=3).tail(1_000, PARTITIONS)
+    for keys in (
+        [event.id for event in tail if isinstance(event, Person)],
+        [event.seller for event in tail if isinstance(event, Auction)],
+        [event.auction for event in tail if isinstance(event, Bid)],
+    ):
+        longs_of_java = [key.to_bytes(8, "big") for key in keys]
+        assert {partition_of(key, PARTITIONS) for key in longs_of_java} == set(range(PARTITIONS))
 
 
 def written(bids: list[Bid]) -> list[tuple[bytes | None, bytes | None]]:

@@ -9,6 +9,7 @@ import pytest
 
 from bench.nexmark import judging
 from bench.nexmark.feed import PARTITIONS, Load
+from bench.nexmark.generator import TAIL_MS
 from bench.nexmark.oracle import ysb
 from bench.nexmark.ysb import AD_TYPES, ADS_OF_EACH, CAMPAIGNS, EVENT_TYPES, PAGES, USERS, Ad, AdEvent, AdEvents
 
@@ -36,7 +37,7 @@ def test_events_are_drawn_evenly_and_one_in_three_is_a_view() -> None:
 def test_ads_come_first_with_keys_and_events_in_all_partitions_without() -> None:
     source = AdEvents(seed=3)
     events, phases = Load([100, 50], source.kinds, source).made()
-    assert list(map(len, phases)) == [1_100, 50, PARTITIONS]
+    assert list(map(len, phases)) == [1_100, 50, CAMPAIGNS]
     ads = phases[0][:1_000]
     assert {one.kind for one in ads} == {"ad"}
     assert [one.key for one in ads] == [ad.ad_id.encode() for ad in source.ads]
@@ -44,6 +45,14 @@ def test_ads_come_first_with_keys_and_events_in_all_partitions_without() -> None
     assert {one.partition for one in phases[-1]} == set(range(PARTITIONS))
     written = [orjson.loads(one.value) for phase in phases for one in phase]
     assert written == [event._asdict() for event in events]
+
+
+def test_the_tail_has_a_view_of_each_campaign() -> None:
+    source = AdEvents(seed=3)
+    campaigns = dict(source.ads)
+    tail = source.tail(1_000, PARTITIONS)
+    assert {campaigns[event.ad_id] for event in tail} == set(campaigns.values())
+    assert {(event.event_type, event.dateTime) for event in tail} == {("view", source.time_of(1_000) + TAIL_MS)}
 
 
 def test_a_seed_gives_the_same_events_again_and_another_one_others() -> None:

@@ -27,7 +27,11 @@ import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 
-/** The works on Kafka Streams, one thread: java Work A|B|C|J|K|M|W|q0|q1|q2|shuffle bootstrap input output application-id state-dir [name=value ...]. */
+/**
+ * The works on Kafka Streams, one thread: java Work WORK bootstrap input output application-id state-dir [name=value ...].
+ * WORK is A, B, C, J, K, M, W, a query of Nexmark (q0 to q8), ysb or shuffle. Queries that need more than one topic, or event time,
+ * find their topics in BENCH_TOPIC_kind.
+ */
 public class Work {
     static final ObjectMapper JSON = new ObjectMapper();
     static final boolean NESTED = "nested".equals(System.getenv("BENCH_SHAPE"));
@@ -83,10 +87,15 @@ public class Work {
         if (words[0].equals("W")) {
             consumed = consumed.withTimestampExtractor((record, time) -> ((JsonNode) record.value()).get("ts").asLong());
         }
-        boolean shuffle = words[0].equals("shuffle"), query = shuffle || words[0].startsWith("q");
+        boolean query = words[0].length() > 1;
         if (AVRO) AvroWork.build(builder, words[0], words[2], words[3]);
-        if (shuffle) ShuffleWork.build(builder, words[2], words[3]);
-        else if (query) NexmarkWork.build(builder, words[0], words[2], words[3]);
+        switch (words[0]) {
+            case "shuffle" -> ShuffleWork.build(builder, words[2], words[3]);
+            case "q0", "q1", "q2" -> NexmarkWork.build(builder, words[0], words[2], words[3]);
+            case "q3", "q4", "q6" -> JoinedWork.build(builder, words[0], words[3]);
+            case "q5", "q7", "q8", "ysb" -> WindowedWork.build(builder, words[0], words[3]);
+            default -> {}
+        }
         KStream<byte[], JsonNode> input =
             AVRO || query || "JKM".contains(words[0]) ? null : builder.stream(words[2], consumed);
         switch (AVRO || query ? "" : words[0]) {
