@@ -228,8 +228,6 @@ class WindowStep(ClosingStep):
     def why_rows(self) -> str | None:
         if self.window.spans is None and not self.plan.numeric:
             return "states of sessions are of rows, but for count, sum, min, max and mean"
-        if self.updates:
-            return "early results are of rows"
         return self.plan.why_no_arrays(self.schema)
 
 

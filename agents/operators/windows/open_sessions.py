@@ -21,7 +21,8 @@ from ...records.columns.selecting import all_mappings
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
 from ..base.letter import LetterPart
-from .open_windows import ClosedWindows, OpenCounts, TooLate
+from .closed_windows import ClosedWindows
+from .open_windows import OpenCounts, TooLate
 from .window_states import DECODED
 
 SESSION_BYTES = 1_000
@@ -258,7 +259,8 @@ class OpenSessions(LetterPart):
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out at most `room` sessions that end no later than `closed` (None: any), ordered by end, then by key."""
-        found = ClosedWindows([], [], [], [], False)
+        states: list[list[Any]] = []
+        found = ClosedWindows([], [], [], [states])
         while self.endings and (closed is None or self.endings[0][0] <= closed):
             ending = self.endings[0]
             if self.given[-1:] == [ending] or not self._is_open(ending):
@@ -272,7 +274,7 @@ class OpenSessions(LetterPart):
             found.starts.append(start)
             found.ends.append(end)
             found.keys.append(key)
-            found.states.append(one.states[one.starts.index(start)])
+            states.append(one.states[one.starts.index(start)])
         return found
 
 

@@ -29,8 +29,9 @@ from ..base.addends import Addend, Addends
 from ..base.block_store import BlockStore
 from ..base.key_arrays import Addition, KeyArrays
 from ..base.letter import LetterPart
+from .closed_windows import CellStates, ClosedWindows
 from .open_sessions import KeySessions, OpenSessions, StoredSession, stored_sessions
-from .open_windows import ClosedWindows, OpenCounts
+from .open_windows import OpenCounts
 
 SESSION_BYTES = 500
 """What the objects of a session take in memory, beside its state."""
@@ -340,7 +341,7 @@ class SessionArrays(LetterPart):
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out at most `room` sessions that end no later than `closed` (None: any), ordered by end, then by key."""
-        found = ClosedWindows([], [], [], [], False)
+        found = ClosedWindows([], [], [], [])
         cells = array("q")
         while (first := self._next()) is not None and (closed is None or first[0] <= closed):
             if len(cells) == room:
@@ -353,7 +354,7 @@ class SessionArrays(LetterPart):
             found.ends.append(end)
             found.keys.append(key)
             cells.append(cell)
-        found.states.extend(self.arrays.states(cells) if cells else ())
+        found.parts.append(CellStates(self.arrays, self.arrays.cells.take(cells)[0]))
         return found
 
 
