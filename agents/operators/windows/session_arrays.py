@@ -94,7 +94,8 @@ class SessionArrays(LetterPart):
         self.changed: dict[int, None] = {}
         """The numbers of the keys that the next commit writes."""
         self.taken: list[TakenRows] = []
-        self.given: list[SessionCell] = []
+        self.given: dict[int, SessionCell] = {}
+        """By cell, the sessions that the running letter has emitted."""
         self.letter = _Copies(self)
         self.blocks: BlockStore[bytes] = BlockStore(table, self)
 
@@ -156,7 +157,7 @@ class SessionArrays(LetterPart):
         for one in self.taken:
             times = one.times if one.rows is None else array("q", map(longs(one.times).__getitem__, longs(one.rows)))
             made.take(one.of.listed(), longs(times).tolist(), one.of.values(), None)
-        made.given = [(end, key, self._start(cell)) for end, key, cell in self.given]
+        made.given = [(end, key, self._start(cell)) for end, key, cell in self.given.values()]
         return made
 
     def _keys(self, numbers: list[int]) -> dict[int, bytes]:
@@ -199,15 +200,15 @@ class SessionArrays(LetterPart):
 
     def prepare(self) -> None:
         """Get ready to complete; it is `caught_up`."""
-        for _, key, cell in self.given:
+        for _, key, cell in self.given.values():
             self.blocks.remove(key, (self._start(cell),))
 
     def complete(self) -> None:
         """The letter is complete."""
-        letter, given, self.given = self.letter, self.given, []
+        letter, given, self.given = self.letter, self.given, {}
         if letter.spans:
             self._apply(letter)
-        for _, _, cell in given:
+        for cell in given:
             number = self.numbers[cell]
             one = self.open[number]
             at = one.cells.index(cell)
@@ -270,9 +271,9 @@ class SessionArrays(LetterPart):
         """The letter failed."""
         self.taken, self.letter = [], _Copies(self)
         self.blocks.drop()
-        for ending in self.given:
+        for ending in self.given.values():
             heapq.heappush(self.endings, ending)
-        self.given = []
+        self.given = {}
 
     def seal(self) -> None:
         """Write the changed sessions to the table. A session with a new start takes over the slot of one that it merged."""
@@ -316,10 +317,9 @@ class SessionArrays(LetterPart):
 
     def _next(self) -> SessionCell | None:
         """The session that ends first, and is not given."""
-        given = {cell for _, _, cell in self.given}
         while self.endings:
             end, key, cell = self.endings[0]
-            if self.names[cell] != key or cell in given:
+            if self.names[cell] != key or cell in self.given:
                 heapq.heappop(self.endings)
             elif (now := self._end(cell)) != end:
                 heapq.heapreplace(self.endings, (now, key, cell))
@@ -348,8 +348,8 @@ class SessionArrays(LetterPart):
                 found = found._replace(more=True)
                 break
             heapq.heappop(self.endings)
-            self.given.append(first)
             end, key, cell = first
+            self.given[cell] = first
             found.starts.append(self._start(cell))
             found.ends.append(end)
             found.keys.append(key)
