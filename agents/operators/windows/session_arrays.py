@@ -1,4 +1,4 @@
-"""The open sessions of one step and task whose states are numbers of 64 bits: their times in lists, their states in arrays.
+"""The open sessions of one step and task whose states are in arrays: numbers of 64 bits, and objects beside them. Their times are in lists.
 
 Rows come in *runs* (`records.columns.session_runs`): all rows of a run join the same session, so they are found once for the run, and are
 added together. The running letter works on copies: of the times and the states of the sessions of the keys that it touches. What it has
@@ -7,8 +7,8 @@ taken is kept too, because a commit in its middle forgets the copies (`suspend`)
 What it decides: when rows must be taken one by one. They are where that could give another result: where one may be late, and where rows
 that are out of reach of each other come before those that connect them. So the result does not depend on how rows are divided into chunks.
 
-Promises: sessions are stored as `open_sessions` stores them. What is no number of 64 bits, or would become none, is not taken, and changes
-nothing; then `in_lists` gives the same sessions in lists, with what the letter has taken before.
+Promises: sessions are stored as `open_sessions` stores them. A number of more than 64 bits, or a sum that would become one, is not taken,
+and changes nothing; then `in_lists` gives the same sessions in lists, with what the letter has taken before.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..base.addends import Addend, Addends
 from ..base.block_store import BlockStore
 from ..base.key_arrays import Addition, KeyArrays
 from ..base.letter import LetterPart
+from ..base.state_cells import ObjectColumn
 from .closed_windows import CellStates, ClosedWindows
 from .open_sessions import KeySessions, OpenSessions, StoredSession, stored_sessions
 from .open_windows import OpenCounts
@@ -88,6 +89,8 @@ class SessionArrays(LetterPart):
         self.numbers: list[int] = []
         """By cell, the number of the key."""
         self.free: list[int] = []
+        self.released: list[int] = []
+        """The cells that have become free with the running letter."""
         self.endings: list[SessionCell] = []
         """A heap with an entry for each session, whose end may have grown since: `_next` says which is the first."""
         self.sessions = 0
@@ -217,6 +220,8 @@ class SessionArrays(LetterPart):
             self.sessions -= 1
             if not one.starts:
                 del self.open[number]  # the next commit still deletes what the table has of sessions that were merged
+        self.arrays.cells.release(array("q", [cell for cell in self.released if self.names[cell] is None]))
+        self.released = []
         changes = bool(letter.spans or given)
         self.blocks.complete()
         self.drop()
@@ -266,6 +271,7 @@ class SessionArrays(LetterPart):
     def _release(self, cell: int) -> None:
         self.names[cell] = None
         self.free.append(cell)
+        self.released.append(cell)
 
     def drop(self) -> None:
         """The letter failed."""
@@ -499,20 +505,25 @@ class _Copies:
     ) -> None:
         """Add the rows of these keys one by one, all others together."""
         every = range(len(times)) if addition.rows is None else longs(addition.rows)
-        others, of_others = array("q"), array("q")
-        for row, number, run in zip(every, longs(addition.numbers), longs(runs.of), strict=True):
+        others, of_others, places = array("q"), array("q"), list[int]()
+        rows = zip(every, longs(addition.numbers), longs(runs.of), strict=True)
+        for place, (row, number, run) in enumerate(rows):
             if number in keys:
                 spans = self.spans[number]
                 cell = self._grow(spans, join(spans.starts, spans.lasts, times[row], self.gap))
-                self._add(addition, array("q", [cell]), array("q", [row]))
+                self._add(addition, array("q", [cell]), array("q", [row]), [place])
             else:
                 others.append(row)
                 of_others.append(cells[run])
+                places.append(place)
         if others:
-            self._add(addition, of_others, others)
+            self._add(addition, of_others, others, places)
 
-    def _add(self, addition: Addition, cells: Buffer, rows: Buffer | None) -> None:
+    def _add(self, addition: Addition, cells: Buffer, rows: Buffer | None, places: list[int] | None = None) -> None:
+        """Add these rows (None: all) to these cells. `places`: where they stand among the rows of the addition; None: they are those."""
         columns = addition.columns
+        if places is not None:
+            columns = [one.at(places) if isinstance(one, ObjectColumn) else one for one in columns]
         if self.cells.overflows(self.count, cells, columns, rows=rows, merging=False):
             raise NotInArrays
         self.cells.add(self.count, cells, columns, rows=rows, times=addition.times)
