@@ -226,10 +226,6 @@ class WindowStep(ClosingStep):
         return self.schema is not None and self.why_rows() is None
 
     def why_rows(self) -> str | None:
-        if self.window.spans is None and not self.plan.numeric:
-            return "states of sessions are of rows, but for count, sum, min, max and mean"
-        if self.updates:
-            return "early results are of rows"
         return self.plan.why_no_arrays(self.schema)
 
 

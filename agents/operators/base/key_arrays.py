@@ -208,7 +208,7 @@ class KeyArrays:
                 means = [None if not n else total / n for n, total in zip(one.values(), sums, strict=True)]
                 one = Vector.of("float64", means)
             elif part.name == "sum" and one.nulls:
-                one = numbers_in([value or 0 for value in one.values()]) or one
+                one = numbers_in([0 if value is None else value for value in one.values()]) or one
             found.append(one)
         return found
 

@@ -11,6 +11,7 @@ What it decides: how many bytes objects count for. Promises:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -47,6 +48,19 @@ class ObjectColumn:
         """The objects."""
         return self.listed
 
+    def at(self, numbers: list[int]) -> ObjectColumn:
+        """What is added to these of the numbers, by their places, which ascend.
+
+        >>> ObjectColumn(["a", "b"]).at([1]), ObjectColumn(["a", "b"], [0, 3]).at([1, 3])
+        (ObjectColumn(listed=['b'], places=None, kind='object', nulls=0), ObjectColumn(listed=['b'], places=[1], kind='object', nulls=0))
+        """
+        listed, own = self.listed, self.places
+        if own is None:
+            return ObjectColumn([listed[place] for place in numbers])
+        found = ((place, bisect_left(own, number)) for place, number in enumerate(numbers))
+        kept = [(place, at) for place, at in found if own[at : at + 1] == [numbers[place]]]
+        return ObjectColumn([listed[at] for _, at in kept], [place for place, _ in kept])
+
 
 CellColumn = Vector | ObjectColumn
 
@@ -80,7 +94,8 @@ class _Objects:
             self.grown += sum(map(len, filter(_is_text, values)))
 
     def _merge(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
-        merge, states = self.of.merge, self.states
+        # where the order of rows counts, these are two sessions of a key, and the earlier one comes first
+        merge, states = self.of.merge or self.of.join, self.states
         assert merge is not None
         for number, value in zip(numbers, values, strict=True):
             states[number] = merge(states[number], value)
@@ -91,6 +106,9 @@ class _Objects:
         for number, value in zip(numbers, column.listed, strict=True):
             self.states[number] = value
         self.grown += self._size(touched)
+
+    def begin_anew(self, numbers: Sequence[int]) -> None:
+        self.put(numbers, ObjectColumn([self.of.start() for _ in numbers]))
 
     def take(self, numbers: Sequence[int]) -> ObjectColumn:
         states, copy = self.states, self.of.copy
@@ -186,6 +204,12 @@ class StateCells:
         return [
             self._objects[at].take(listed) if at in self._objects else next(left) for at in range(len(self._held))
         ], times
+
+    def release(self, numbers: Buffer) -> None:
+        """No key has these numbers for now: objects that have grown need no memory."""
+        for objects in self._objects.values():
+            if objects.of.grows:
+                objects.begin_anew(longs(numbers))
 
     def copy_numbers(self, keys: int, others: StateCells, numbers: Buffer) -> None:
         """Take over the numbers of these keys; objects begin anew."""

@@ -82,7 +82,7 @@ def _as_declared(results: VectorBatch, schema: ColumnSchema) -> dict[str, Vector
     for name, one, of in zip(results.names, results.vectors, schema.columns, strict=False):
         if one.kind != of.type and of.type == FLOAT:
             one = Vector.of(FLOAT, [None if value is None else float(value) for value in one.values()])
-        if (name, one.kind) != (of.name, of.type):
+        if (name, one.kind) != (of.name, of.type) or (one.nulls and not of.optional):
             return None
         found[name] = one
     return found if len(found) == len(schema.columns) else None

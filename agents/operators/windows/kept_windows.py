@@ -4,29 +4,40 @@ Windows in memory count against `state.memory`. Where it does not suffice, windo
 longest time: their states are in the table only, and are loaded when rows come for them or when they close. So after a restart: windows are
 packed until they are wanted.
 
-Promises: a window that the running letter or the next commit needs is not packed. What stays of a packed window is a number for each block.
+Promises: a window that the running letter or the next commit needs is not packed. What stays of a packed window is a number for each block,
+and of one that emits early results the keys that have changed since the last ones.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ..base.block_store import BlockStore
-from .window_states import ArrayWindow, ListWindow
+from .window_states import ArrayWindow, ListWindow, unmark
 
 LiveWindow = ListWindow | ArrayWindow
 
 
 class PackedWindow:
-    """A window whose states are in the table only."""
+    """A window whose states are in the table only. Its marks are in memory alone: the table does not have them."""
 
-    __slots__ = ("count", "out")
+    __slots__ = ("count", "marks", "out")
 
-    def __init__(self, count: int, out: int = 0) -> None:
+    def __init__(self, count: int, out: int = 0, marks: dict[bytes, int] | None = None) -> None:
         self.count = count
         self.out = out
+        self.marks = marks or {}
+
+    @property
+    def marked(self) -> int:
+        """How many keys have marks."""
+        return len(self.marks)
+
+    def unmark(self, keys: Iterable[bytes] | None) -> None:
+        """Forget the marks of these keys, or of all."""
+        unmark(self.marks, keys)
 
 
 class KeptWindows:
@@ -96,6 +107,8 @@ class KeptWindows:
             if isinstance(window, ListWindow):
                 window.load(keys, states, size)
         window.out = packed.out
+        if packed.marks:
+            window.mark(list(packed.marks), list(packed.marks.values()))
         return window
 
     # -------------------------------------------------------------------------------------------------------------- memory
@@ -120,4 +133,5 @@ class KeptWindows:
 
     def pack(self, end: int) -> None:
         """Keep the states of a window in the table only."""
-        self.packed[end] = PackedWindow(self.live.pop(end).count)
+        window = self.live.pop(end)
+        self.packed[end] = PackedWindow(window.count, marks=window.marks)

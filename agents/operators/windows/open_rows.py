@@ -17,7 +17,8 @@ from ....core.windows.spans import Spans, due
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
 from ..base.letter import LetterPart
-from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
+from .closed_windows import ClosedWindows
+from .open_windows import CLOSING, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
 
 KEY_BYTES = 100
 """What a key takes in the set of a window."""
@@ -245,14 +246,15 @@ class OpenRows(LetterPart):
         """Take out the rows of windows that end no later than `closed` (None: any), ordered by end, then by key. It stops after the
         key with which there are `room` rows or more, because an actor gets all rows of a key and window at once."""
         ends = due(self.ends, closed)
-        found = ClosedWindows([], [], [], [], False)
+        states: list[list[Any]] = []
+        found = ClosedWindows([], [], [], [states])
         for end in ends:
             window, rows = self.open[end], self._rows(end)
             keys = sorted(rows)
             out = window.out
             while out < len(keys) and room > 0:
                 found.keys.append(keys[out])
-                found.states.append([rows[keys[out]]])
+                states.append([rows[keys[out]]])
                 room -= len(rows[keys[out]])
                 out += 1
             found.starts.extend([end - self.spans.size] * (out - window.out))

@@ -4,7 +4,7 @@ All of them are kept here, decoded, and a heap finds them by time. They count ag
 them is how many sessions are open. In the table, the sessions of a key are a group of blocks (`block_store`), numbered by their starts;
 each commit writes the sessions that have changed. The running letter works on copies of the sessions of the keys that it touches.
 
-Sessions of columns whose states are numbers are in `session_arrays`, until one is no number of 64 bits; they are stored alike.
+Sessions of columns are in `session_arrays`, unless an aggregate is of rows, or a number has more than 64 bits; they are stored alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ...records.columns.selecting import all_mappings
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
 from ..base.letter import LetterPart
-from .open_windows import ClosedWindows, OpenCounts, TooLate
+from .closed_windows import ClosedWindows
+from .open_windows import OpenCounts, TooLate
 from .window_states import DECODED
 
 SESSION_BYTES = 1_000
@@ -84,15 +85,14 @@ class OpenSessions(LetterPart):
             one.starts.append(start)
             one.lasts.append(last)
             one.states.append(states)
-        if not self.plan.numeric:
-            encoded = self.blocks.encoded(list(map(list, stored)))
-            for (key, *_), data in zip(stored, encoded, strict=True):
-                self.sizes[key] = self.sizes.get(key, 0) + len(data)
         self.took_over()
         return self
 
     def took_over(self) -> None:
         """`open` has all sessions."""
+        rows = self._rows(self.open.items()) if not self.plan.numeric else []
+        for (key, *_), data in zip(rows, self.blocks.encoded(rows), strict=True):
+            self.sizes[key] = self.sizes.get(key, 0) + len(data)
         self.sessions = sum(len(one.starts) for one in self.open.values())
         self._index(self.open)
         self.blocks.weigh(self.open)
@@ -195,13 +195,17 @@ class OpenSessions(LetterPart):
     def _write(self, keys: Iterable[bytes], sessions: Mapping[bytes, KeySessions]) -> None:
         """Write the sessions of these keys. A session with a new start takes over the slot of one that it merged."""
         found = [(key, sessions.get(key, KeySessions())) for key in keys]
-        rows = [[key, *row] for key, one in found for row in zip(one.starts, one.lasts, one.states, strict=True)]
-        data = iter(self.blocks.encoded(rows))
+        data = iter(self.blocks.encoded(self._rows(found)))
         for key, one in found:
             blocks = dict(zip(one.starts, data, strict=False))
             self.blocks.write(key, blocks, whole=True)
             if blocks and not self.plan.numeric:
                 self.sizes[key] = sum(map(len, blocks.values()))
+
+    @staticmethod
+    def _rows(sessions: Iterable[tuple[bytes, KeySessions]]) -> list[list[Any]]:
+        """Sessions as they are stored."""
+        return [[key, *row] for key, one in sessions for row in zip(one.starts, one.lasts, one.states, strict=True)]
 
     def complete(self) -> None:
         """The letter is complete."""
@@ -258,7 +262,8 @@ class OpenSessions(LetterPart):
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out at most `room` sessions that end no later than `closed` (None: any), ordered by end, then by key."""
-        found = ClosedWindows([], [], [], [], False)
+        states: list[list[Any]] = []
+        found = ClosedWindows([], [], [], [states])
         while self.endings and (closed is None or self.endings[0][0] <= closed):
             ending = self.endings[0]
             if self.given[-1:] == [ending] or not self._is_open(ending):
@@ -272,7 +277,7 @@ class OpenSessions(LetterPart):
             found.starts.append(start)
             found.ends.append(end)
             found.keys.append(key)
-            found.states.append(one.states[one.starts.index(start)])
+            states.append(one.states[one.starts.index(start)])
         return found
 
 

@@ -28,6 +28,8 @@ from ..base.addends import Addend
 from ..base.block_store import BlockStore
 from ..base.key_arrays import Addition, KeyArrays
 from ..base.letter import LetterPart
+from .closed_windows import ClosedWindows, SomeStates
+from .early_results import EarlyResults
 from .kept_windows import KeptWindows, LiveWindow
 from .window_states import ArrayWindow, KeyBlock, ListWindow, States, keep_greatest
 
@@ -40,16 +42,6 @@ class TooLate(NamedTuple):
 
     late: list[int]
     partly: int = 0
-
-
-class ClosedWindows(NamedTuple):
-    """What one step closes: parallel columns in the order of the results. `more`: another step is needed."""
-
-    starts: list[int]
-    ends: list[int]
-    keys: list[Any]
-    states: list[list[Any]]
-    more: bool
 
 
 class OpenCounts(NamedTuple):
@@ -134,48 +126,6 @@ def is_more(given: Sequence[GivenOut], ends: Sequence[int]) -> bool:
     return bool(ends) and (given[-1].end != ends[-1] or not given[-1].whole)
 
 
-class Changed(LetterPart):
-    """What has changed since the last early results: the greatest time of the rows, by end of the window and key."""
-
-    of_letter = ("given",)
-
-    def __init__(self) -> None:
-        self.times: dict[int, dict[bytes, int]] = {}
-        self.rows = 0
-        """The number of rows since then."""
-        self.given: list[tuple[int, list[bytes]]] = []
-        """The windows and keys for which the running letter has emitted early results."""
-
-    def add(self, end: int, keys: list[bytes], times: list[int], *, rows: int | None = None) -> None:
-        """Record rows of a complete letter. `rows`: how many, if not one for each key."""
-        keep_greatest(self.times.setdefault(end, {}), keys, times)
-        self.rows += len(keys) if rows is None else rows
-
-    def give(self, room: int) -> list[tuple[int, list[bytes]]]:
-        """Take at most `room` keys, with their windows, in the order of results."""
-        for end in sorted(self.times):
-            keys = sorted(self.times[end])[:room]
-            self.given.append((end, keys))
-            room -= len(keys)
-            if room <= 0:
-                break
-        return self.given
-
-    def complete(self) -> None:
-        """The letter is complete: what it has emitted no longer counts as changed."""
-        for end, keys in self.given:
-            known = self.times.get(end, {})
-            for key in keys:
-                known.pop(key, None)
-            if not known:
-                self.times.pop(end, None)
-        self.drop()
-
-    def drop(self) -> None:
-        """The letter failed."""
-        self.given = []
-
-
 class OpenWindows(LetterPart):
     """The open windows of a fixed length. `careful`: each letter writes its changes to the table, so that a failure there belongs to one of
     its records."""
@@ -223,12 +173,13 @@ class OpenWindows(LetterPart):
         self.folded: dict[int, KeyArrays] = {}
         """By window in arrays, copies of states, with what the letter has taken."""
         self.folded_times: dict[int, dict[bytes, int]] = {}
-        """By window in lists, the greatest time of what is folded, by key; and how many rows that is."""
+        """By window in lists, the greatest time of what is folded, by key."""
         self.folded_rows: Counter[int] = Counter()
+        """By window, how many rows are folded."""
         self.given: list[GivenOut] = []
         self.placed: dict[int, dict[int, KeyBlock]] = {}
         """By window, the blocks that the letter writes; only if it is careful."""
-        self.early = Changed() if early else None
+        self.early = EarlyResults(self.open) if early else None
         self._load()
 
     def _empty(self) -> LiveWindow:
@@ -361,6 +312,7 @@ class OpenWindows(LetterPart):
             return False
         arrays.add(addition)
         arrays.known = len(arrays.keys)
+        self.folded_rows[part.end] += len(longs(addition.numbers))
         return True
 
     def _in_lists(self, end: int) -> None:
@@ -376,12 +328,14 @@ class OpenWindows(LetterPart):
         for end, arrays in self.folded.items():
             window = self._opened(end)
             if isinstance(window, ArrayWindow):
-                window.replace(arrays)
+                keys, times = window.replace(arrays)
                 if self.table is not None:
                     self.changed.add(end)
-                continue
-            keys, states, times = arrays.listed()
-            self._update(end, dict(zip(keys, states, strict=True)), dict(zip(keys, times, strict=True)))
+            else:
+                keys, states, times = arrays.listed()
+                self._update(end, dict(zip(keys, states, strict=True)), dict(zip(keys, times, strict=True)))
+            if self.early is not None:
+                self.open.live[end].mark(keys, times)
 
     def _copies(self, end: int, keys: list[bytes]) -> States:
         found = self.fresh.setdefault(end, {})
@@ -443,21 +397,31 @@ class OpenWindows(LetterPart):
             for part in self.taken:
                 self._add(part)
         if self.early is not None:
-            for part in self.taken:
-                self.early.add(part.end, part.of.listed(), part.of.timestamps)
-            for end, count in self.folded_rows.items():
-                latest = self.folded_times[end]
-                self.early.add(end, list(latest), list(latest.values()), rows=count)
-            self.early.complete()
+            self._mark(self.early)
         forget_given(self.given, self.open, self.open.ends, self.changed)
-        if self.early is not None:
-            for one in self.given:
-                self.early.times.pop(one.end, None)
         if self.open.blocks is not None:
             self.open.blocks.complete()
         ends = self._ends()
         self.drop()
         self.open.used(ends)
+
+    def _mark(self, early: EarlyResults) -> None:
+        """Mark what the letter has changed, as it is in the windows now."""
+        early.complete()
+        for part in self.taken:
+            window = self.open.live[part.end]
+            if isinstance(window, ArrayWindow) and part.addition is not None and not self.copying:
+                early.changed(part.end, window.mark_rows(part.addition))
+            else:
+                keys = part.of.listed()
+                window.mark(keys, part.of.timestamps)
+                early.changed(part.end, len(keys))
+        for end, times in self.folded_times.items():
+            self.open.live[end].mark(list(times), list(times.values()))
+        for end, rows in self.folded_rows.items():
+            early.changed(end, rows)
+        for one in self.given:
+            early.closes(one.end)
 
     def _times(self) -> dict[int, dict[bytes, int]]:
         """By window and key, the greatest time of what was taken; if states in arrays change, or somebody wants to know it."""
@@ -555,29 +519,23 @@ class OpenWindows(LetterPart):
         """When the first open window ends."""
         return self.open.ends[0] if self.open.ends else None
 
-    def changed_since(self, room: int) -> tuple[ClosedWindows, list[int]]:
+    def changed_since(self, room: int) -> tuple[ClosedWindows, array[int]]:
         """What has changed since the last early results, as results that close no window; and the greatest time of the rows of each."""
-        found, times = ClosedWindows([], [], [], [], False), list[int]()
+        found, times = ClosedWindows([], [], [], []), array("q")
         early = self.early
         if early is None:
             return found, times
-        for end, keys in early.give(room):
-            window = self.open.get(end)
-            assert window is not None, "a window with changes is open"
-            states: Any = window.states_of(keys)
+        for end, keys, latest, states in early.give(room):
             self._results(found, end, keys, states)
-            times.extend(map(early.times[end].__getitem__, keys))
-        if len(times) == sum(map(len, early.times.values())):
-            early.rows = 0
-            return found, times
-        return found._replace(more=True), times
+            times.extend(latest)
+        return found._replace(more=not early.all_given()), times
 
-    def _results(self, found: ClosedWindows, end: int, keys: list[bytes], states: list[list[Any]]) -> None:
+    def _results(self, found: ClosedWindows, end: int, keys: list[bytes], states: SomeStates) -> None:
         """Append results of a window."""
         found.starts.extend([end - self.spans.size] * len(keys))
         found.ends.extend([end] * len(keys))
         found.keys.extend(keys)
-        found.states.extend(states)
+        found.parts.append(states)
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a window that is due. They count once the letter is complete: the next step closes it."""
@@ -586,7 +544,7 @@ class OpenWindows(LetterPart):
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out at most `room` results of windows that end no later than `closed` (None: any), ordered by end, then by key."""
         ends = due(self.open.ends, closed)
-        found = ClosedWindows([], [], [], [], False)
+        found = ClosedWindows([], [], [], [])
         for end in ends:
             window = self.open.get(end)
             assert window is not None, "a window that closes is open"

@@ -1,4 +1,4 @@
-"""The open sessions of one step and task whose states are numbers of 64 bits: their times in lists, their states in arrays.
+"""The open sessions of one step and task whose states are in arrays: numbers of 64 bits, and objects beside them. Their times are in lists.
 
 Rows come in *runs* (`records.columns.session_runs`): all rows of a run join the same session, so they are found once for the run, and are
 added together. The running letter works on copies: of the times and the states of the sessions of the keys that it touches. What it has
@@ -7,8 +7,8 @@ taken is kept too, because a commit in its middle forgets the copies (`suspend`)
 What it decides: when rows must be taken one by one. They are where that could give another result: where one may be late, and where rows
 that are out of reach of each other come before those that connect them. So the result does not depend on how rows are divided into chunks.
 
-Promises: sessions are stored as `open_sessions` stores them. What is no number of 64 bits, or would become none, is not taken, and changes
-nothing; then `in_lists` gives the same sessions in lists, with what the letter has taken before.
+Promises: sessions are stored as `open_sessions` stores them. A number of more than 64 bits, or a sum that would become one, is not taken,
+and changes nothing; then `in_lists` gives the same sessions in lists, with what the letter has taken before.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from ..base.addends import Addend, Addends
 from ..base.block_store import BlockStore
 from ..base.key_arrays import Addition, KeyArrays
 from ..base.letter import LetterPart
+from ..base.state_cells import ObjectColumn
+from .closed_windows import CellStates, ClosedWindows
 from .open_sessions import KeySessions, OpenSessions, StoredSession, stored_sessions
-from .open_windows import ClosedWindows, OpenCounts
+from .open_windows import OpenCounts
 
 SESSION_BYTES = 500
 """What the objects of a session take in memory, beside its state."""
@@ -87,13 +89,16 @@ class SessionArrays(LetterPart):
         self.numbers: list[int] = []
         """By cell, the number of the key."""
         self.free: list[int] = []
+        self.released: list[int] = []
+        """The cells that have become free with the running letter."""
         self.endings: list[SessionCell] = []
         """A heap with an entry for each session, whose end may have grown since: `_next` says which is the first."""
         self.sessions = 0
         self.changed: dict[int, None] = {}
         """The numbers of the keys that the next commit writes."""
         self.taken: list[TakenRows] = []
-        self.given: list[SessionCell] = []
+        self.given: dict[int, SessionCell] = {}
+        """By cell, the sessions that the running letter has emitted."""
         self.letter = _Copies(self)
         self.blocks: BlockStore[bytes] = BlockStore(table, self)
 
@@ -155,7 +160,7 @@ class SessionArrays(LetterPart):
         for one in self.taken:
             times = one.times if one.rows is None else array("q", map(longs(one.times).__getitem__, longs(one.rows)))
             made.take(one.of.listed(), longs(times).tolist(), one.of.values(), None)
-        made.given = [(end, key, self._start(cell)) for end, key, cell in self.given]
+        made.given = [(end, key, self._start(cell)) for end, key, cell in self.given.values()]
         return made
 
     def _keys(self, numbers: list[int]) -> dict[int, bytes]:
@@ -198,15 +203,15 @@ class SessionArrays(LetterPart):
 
     def prepare(self) -> None:
         """Get ready to complete; it is `caught_up`."""
-        for _, key, cell in self.given:
+        for _, key, cell in self.given.values():
             self.blocks.remove(key, (self._start(cell),))
 
     def complete(self) -> None:
         """The letter is complete."""
-        letter, given, self.given = self.letter, self.given, []
+        letter, given, self.given = self.letter, self.given, {}
         if letter.spans:
             self._apply(letter)
-        for _, _, cell in given:
+        for cell in given:
             number = self.numbers[cell]
             one = self.open[number]
             at = one.cells.index(cell)
@@ -215,6 +220,8 @@ class SessionArrays(LetterPart):
             self.sessions -= 1
             if not one.starts:
                 del self.open[number]  # the next commit still deletes what the table has of sessions that were merged
+        self.arrays.cells.release(array("q", [cell for cell in self.released if self.names[cell] is None]))
+        self.released = []
         changes = bool(letter.spans or given)
         self.blocks.complete()
         self.drop()
@@ -264,14 +271,15 @@ class SessionArrays(LetterPart):
     def _release(self, cell: int) -> None:
         self.names[cell] = None
         self.free.append(cell)
+        self.released.append(cell)
 
     def drop(self) -> None:
         """The letter failed."""
         self.taken, self.letter = [], _Copies(self)
         self.blocks.drop()
-        for ending in self.given:
+        for ending in self.given.values():
             heapq.heappush(self.endings, ending)
-        self.given = []
+        self.given = {}
 
     def seal(self) -> None:
         """Write the changed sessions to the table. A session with a new start takes over the slot of one that it merged."""
@@ -315,10 +323,9 @@ class SessionArrays(LetterPart):
 
     def _next(self) -> SessionCell | None:
         """The session that ends first, and is not given."""
-        given = {cell for _, _, cell in self.given}
         while self.endings:
             end, key, cell = self.endings[0]
-            if self.names[cell] != key or cell in given:
+            if self.names[cell] != key or cell in self.given:
                 heapq.heappop(self.endings)
             elif (now := self._end(cell)) != end:
                 heapq.heapreplace(self.endings, (now, key, cell))
@@ -340,20 +347,20 @@ class SessionArrays(LetterPart):
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out at most `room` sessions that end no later than `closed` (None: any), ordered by end, then by key."""
-        found = ClosedWindows([], [], [], [], False)
+        found = ClosedWindows([], [], [], [])
         cells = array("q")
         while (first := self._next()) is not None and (closed is None or first[0] <= closed):
             if len(cells) == room:
                 found = found._replace(more=True)
                 break
             heapq.heappop(self.endings)
-            self.given.append(first)
             end, key, cell = first
+            self.given[cell] = first
             found.starts.append(self._start(cell))
             found.ends.append(end)
             found.keys.append(key)
             cells.append(cell)
-        found.states.extend(self.arrays.states(cells) if cells else ())
+        found.parts.append(CellStates(self.arrays, self.arrays.cells.take(cells)[0]))
         return found
 
 
@@ -498,20 +505,25 @@ class _Copies:
     ) -> None:
         """Add the rows of these keys one by one, all others together."""
         every = range(len(times)) if addition.rows is None else longs(addition.rows)
-        others, of_others = array("q"), array("q")
-        for row, number, run in zip(every, longs(addition.numbers), longs(runs.of), strict=True):
+        others, of_others, places = array("q"), array("q"), list[int]()
+        rows = zip(every, longs(addition.numbers), longs(runs.of), strict=True)
+        for place, (row, number, run) in enumerate(rows):
             if number in keys:
                 spans = self.spans[number]
                 cell = self._grow(spans, join(spans.starts, spans.lasts, times[row], self.gap))
-                self._add(addition, array("q", [cell]), array("q", [row]))
+                self._add(addition, array("q", [cell]), array("q", [row]), [place])
             else:
                 others.append(row)
                 of_others.append(cells[run])
+                places.append(place)
         if others:
-            self._add(addition, of_others, others)
+            self._add(addition, of_others, others, places)
 
-    def _add(self, addition: Addition, cells: Buffer, rows: Buffer | None) -> None:
+    def _add(self, addition: Addition, cells: Buffer, rows: Buffer | None, places: list[int] | None = None) -> None:
+        """Add these rows (None: all) to these cells. `places`: where they stand among the rows of the addition; None: they are those."""
         columns = addition.columns
+        if places is not None:
+            columns = [one.at(places) if isinstance(one, ObjectColumn) else one for one in columns]
         if self.cells.overflows(self.count, cells, columns, rows=rows, merging=False):
             raise NotInArrays
         self.cells.add(self.count, cells, columns, rows=rows, times=addition.times)

@@ -3,6 +3,8 @@
 Both are stored alike: a block of the table holds up to 64 keys in the order of their arrival, and at most `BLOCK_BYTES`: one that is larger
 when it is encoded is divided before it is written, so that the task log takes every block whose keys are small enough one by one. A window
 in arrays becomes one in lists when a state no longer fits, for example when a sum exceeds 64 bits, or when a block of it is too large.
+
+A window that emits early results has *marks*: the keys that have changed since the last ones, with the greatest time of their rows since.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from typing import Any, NamedTuple
 
 from ....core.windows.blocks import BLOCK_BYTES, BLOCK_KEYS, parts_of
 from ...job.types.aggregates import AggregatePlan
+from ...records.columns.groups import StateColumns
 from ...records.layout import Buffer, longs
 from ...records.memory.record_spans import pieces
 from ..base.key_arrays import Addition, KeyArrays
+from .closed_windows import CellStates
 
 States = dict[bytes, list[Any]]
 RowBytes = Callable[[list[Any]], list[bytes]]
@@ -60,6 +64,7 @@ class ListWindow:
         """The number of results already emitted, if closing takes several steps."""
         self.large: dict[int, int] = {}
         """The bytes of the blocks whose states are not small, as they were written or read last."""
+        self.marks: dict[bytes, int] = {}
         self._queue: list[bytes] = []
 
     @property
@@ -162,6 +167,26 @@ class ListWindow:
         keys = self._queue[first:behind]
         return keys, [self.states[key] for key in keys]
 
+    # --------------------------------------------------------------------------------------------------------------- marks
+
+    @property
+    def marked(self) -> int:
+        """How many keys have marks."""
+        return len(self.marks)
+
+    def mark(self, keys: list[bytes], times: list[int]) -> None:
+        """Rows with these times have changed the states of these keys."""
+        keep_greatest(self.marks, keys, times)
+
+    def unmark(self, keys: Iterable[bytes] | None) -> None:
+        """Forget the marks of these keys, or of all."""
+        unmark(self.marks, keys)
+
+    def first_marked(self, room: int) -> tuple[list[bytes], array[int], list[list[Any]]]:
+        """At most `room` keys with marks, in the order of results, with their times and states."""
+        keys = sorted(self.marks)[:room]
+        return keys, array("q", map(self.marks.__getitem__, keys)), [self.states[key] for key in keys]
+
 
 class ArrayWindow:
     """States in arrays: keys by number, in order of arrival, and an array for each state."""
@@ -170,6 +195,8 @@ class ArrayWindow:
         self.arrays = KeyArrays(plan, partial=partial)
         self.out = 0
         """The number of results already emitted, if closing takes several steps."""
+        self._marked = StateColumns(())
+        """Marks, by the numbers of keys: no cells, but times, and which keys have changed."""
         self._queue: tuple[list[bytes], array[int]] | None = None
 
     @property
@@ -180,7 +207,7 @@ class ArrayWindow:
     @property
     def weight(self) -> int:
         """The bytes that it takes in memory."""
-        return self.arrays.memory()
+        return self.arrays.memory() + self._marked.memory()
 
     def in_lists(self) -> ListWindow:
         """The same window with its states in lists."""
@@ -194,7 +221,7 @@ class ArrayWindow:
                 made.load(keys[start : start + BLOCK_KEYS], states[start : start + BLOCK_KEYS])
             made.later(keys, times)
             made.touch(keys[number] for number in longs(arrays.cells.dirty()) if number < arrays.known)
-        made.out = self.out
+        made.out, made.marks = self.out, self.marks
         return made
 
     # ------------------------------------------------------------------------------------------------------------ changing
@@ -222,11 +249,12 @@ class ArrayWindow:
             self._grown()
         return vectors is not None
 
-    def replace(self, copies: KeyArrays) -> None:
-        """Take over new states of keys, which are in arrays already."""
+    def replace(self, copies: KeyArrays) -> tuple[list[bytes], list[int]]:
+        """Take over new states of keys, which are in arrays already. Returns the keys, and the greatest time of the rows of each."""
         keys, vectors, times = copies.taken()
         self.arrays.put(keys, vectors, times)
         self._grown()
+        return keys, times
 
     def _grown(self) -> None:
         """All keys have states now."""
@@ -245,14 +273,56 @@ class ArrayWindow:
         there = iter(self.arrays.states(array("q", [number for number in numbers if number < known])))
         return [next(there) if number < known else None for number in numbers]
 
-    def results(self, first: int, behind: int) -> tuple[list[bytes], list[list[Any]]]:
+    def results(self, first: int, behind: int) -> tuple[list[bytes], CellStates]:
         """The keys in the order of their results, from the first of these numbers up to the other, and their states."""
         if self._queue is None or len(self._queue[0]) < self.count:
             keys = self._keys(array("q", range(self.arrays.known)))
             order = sorted(range(len(keys)), key=keys.__getitem__)
             self._queue = [keys[number] for number in order], array("q", order)
         keys, numbers = self._queue
-        return keys[first:behind], self.arrays.states(numbers[first:behind])
+        return keys[first:behind], self._states(numbers[first:behind])
+
+    def _states(self, numbers: Buffer) -> CellStates:
+        return CellStates(self.arrays, self.arrays.cells.take(numbers)[0])
+
+    # --------------------------------------------------------------------------------------------------------------- marks
+
+    @property
+    def marked(self) -> int:
+        """How many keys have marks."""
+        return len(longs(self._marked.dirty()))
+
+    @property
+    def marks(self) -> dict[bytes, int]:
+        """The keys with marks, and their times."""
+        numbers = self._marked.dirty()
+        return dict(zip(self._keys(numbers), longs(self._marked.take(numbers)[1]).tolist(), strict=True))
+
+    def mark_rows(self, of: Addition) -> int:
+        """Rows that are added have changed the states of their keys. Returns how many rows."""
+        self._marked.add(len(self.arrays.keys), of.numbers, (), rows=of.rows, times=of.times)
+        return len(longs(of.numbers))
+
+    def mark(self, keys: list[bytes], times: list[int]) -> None:
+        """Rows with these times have changed the states of these keys."""
+        numbers = self.arrays.keys.numbers_listed(list(keys))
+        self._marked.add(len(self.arrays.keys), numbers, (), times=array("q", times))
+
+    def unmark(self, keys: Iterable[bytes] | None) -> None:
+        """Forget the marks of these keys, or of all."""
+        left = self.marks if keys is not None else {}
+        unmark(left, keys)
+        self._marked.settle()
+        if left:
+            self.mark(list(left), list(left.values()))
+
+    def first_marked(self, room: int) -> tuple[list[bytes], array[int], CellStates]:
+        """At most `room` keys with marks, in the order of results, with their times and states."""
+        numbers = longs(self._marked.dirty())
+        keys = self._keys(array("q", numbers))
+        order = sorted(range(len(keys)), key=keys.__getitem__)[:room]
+        found = array("q", map(numbers.__getitem__, order))
+        return [keys[at] for at in order], array("q", longs(self._marked.take(found)[1])), self._states(found)
 
     # ------------------------------------------------------------------------------------------------------------- writing
 
@@ -274,6 +344,12 @@ class ArrayWindow:
     def written(self, blocks: dict[int, KeyBlock]) -> None:
         """All that has changed is in these blocks, and they are written."""
         self.arrays.cells.settle()
+
+
+def unmark(marks: dict[bytes, int], keys: Iterable[bytes] | None) -> None:
+    """Forget these marks (None: all)."""
+    for key in list(marks) if keys is None else keys:
+        marks.pop(key, None)
 
 
 def keep_greatest(known: dict[bytes, int], keys: list[bytes], times: Sequence[int], latest: int | None = None) -> None:

@@ -38,17 +38,20 @@ from ...job.steps.keyed import WindowStep
 from ...records.columns.records import Records
 from ...records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from ...records.layout import Buffer, longs
+from ...records.memory.record_spans import packed
+from ...records.memory.vectors import Vector, VectorBatch
 from ...records.values.record import Headers
 from ..base.addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
 from ..base.key_arrays import KeyArrays
 from ..base.stateless import BYTES, Env, Operator, UserCodeError, blaming, encode
 from ..failures.result_rows import leave_out
+from .closed_windows import ClosedWindows
 from .combined_windows import plan_of_partials
 from .floors import Floor
 from .late_rows import write_late
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
-from .open_windows import ClosedWindows, OpenCounts, OpenWindows
+from .open_windows import OpenCounts, OpenWindows
 from .session_arrays import SessionArrays, open_sessions
 
 Assign = Callable[[Buffer | None], WindowedRows]
@@ -341,7 +344,7 @@ class WindowOp(Operator):
         if self.by_clock and (end := self.kept.first_end()) is not None:
             wanted.append((end + self.window_step.holds_ms, CLOCK))
         step, early = self.window_step, self.kept.early
-        if early is not None and early.times:
+        if early is not None and early.ends:
             if step.early_ms is not None:
                 wanted.append((self.next_early, EARLY))
             elif early.rows >= (step.early_rows or 0):
@@ -395,18 +398,44 @@ class WindowOp(Operator):
             keys = [key] * len(kept)
             self.forward(Records(values.values, times, keys, own, key_serde=self.window_step.key_serde, window=window))
 
-    def _give(self, found: ClosedWindows, by: str, times: list[int] | None = None) -> None:
-        if times is None:
-            times = list(map(result_time, found.ends))
-        try:
-            with blaming(self.step):
-                results = self.plan.results(found.states)
-        except UserCodeError:
-            self._give_each(found, by, times)
+    def _give(self, found: ClosedWindows, by: str, latest: array[int] | None = None) -> None:
+        times = array("q", map(result_time, found.ends)) if latest is None else latest
+        if found.of_numbers and not self.plan.shows:
+            self._give_columns(found, by, times)
             return
+        try:
+            results = self._results(found, by)
+        except UserCodeError:
+            self._give_each(found, by, times.tolist())
+            return
+        self.forward(Records(results, times.tolist(), found.keys, key_serde=self.window_step.key_serde))
+
+    def _results(self, found: ClosedWindows, by: str) -> list[dict[str, Any]]:
+        with blaming(self.step):
+            results = self.plan.results(found.states)
         for result, start, end in zip(results, found.starts, found.ends, strict=True):
             result[START_FIELD], result[END_FIELD], result[CLOSED_FIELD] = start, end, by
-        self.forward(Records(results, times, found.keys, key_serde=self.window_step.key_serde))
+        return results
+
+    def _give_columns(self, found: ClosedWindows, by: str, times: array[int]) -> None:
+        """Results of numbers, which are made as columns, or as rows, when a step asks for them."""
+        names = *self.plan.names, START_FIELD, END_FIELD, CLOSED_FIELD
+        size = len(found.keys)
+
+        def results() -> VectorBatch:
+            bounds = (Vector("int64", size, array("q", one)) for one in (found.starts, found.ends))
+            return VectorBatch(names, (*found.results(), *bounds, Vector.of("text", [by] * size)), size)
+
+        self.forward(
+            Records.of_vectors(
+                None,
+                times,
+                key_spans=packed(found.keys),
+                key_serde=self.window_step.key_serde,
+                results=results,
+                make=lambda: self._results(found, by),
+            )
+        )
 
     def _give_each(self, found: ClosedWindows, by: str, times: list[int]) -> None:
         """The results one by one; one that fails is left out if the policy says so, since its window is gone from the state. Its letter is

@@ -14,6 +14,7 @@ import headgate as hg
 from headgate.agents.job.types.aggregates import AggregatePlan
 from headgate.agents.operators.base.addends import Addends
 from headgate.agents.operators.pipeline import letter_bounds
+from headgate.agents.operators.windows.closed_windows import listed
 from headgate.agents.operators.windows.open_windows import OpenWindows
 from headgate.agents.records.columns.window_rows import rows_of_times
 from headgate.agents.testing.driver import Driver
@@ -155,7 +156,8 @@ def test_a_commit_in_the_middle_of_a_letter_and_a_letter_that_fails(
             kept.complete()
         assert (kept.taken, kept.folded, kept.fresh, kept.blocks) == ([], {}, {}, [])
         found: Any = {end: kept.open.get(end) for end in kept.open.ends}
-        return {end: sorted(zip(*one.results(0, one.count), strict=True)) for end, one in found.items()}
+        closed = {end: one.results(0, one.count) for end, one in found.items()}
+        return {end: sorted(zip(keys, listed(states), strict=True)) for end, (keys, states) in closed.items()}
 
     for aside in (False, True):
         assert states(MOST_PAIRS, aside=aside) == states(10**9, aside=aside)

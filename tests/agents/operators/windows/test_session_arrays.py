@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from hypothesis import given, settings
@@ -15,12 +15,16 @@ from headgate.agents.job.steps.keyed import WindowStep
 from headgate.agents.job.types.aggregates import count, mean, plan
 from headgate.agents.job.types.aggregates import max as greatest
 from headgate.agents.job.types.aggregates import sum as total
-from headgate.agents.operators.base.addends import Addends
+from headgate.agents.operators.base.addends import Addends, ChunkKeys, ColumnAddends
 from headgate.agents.operators.windows.open_sessions import OpenSessions
 from headgate.agents.operators.windows.session_arrays import SessionArrays, open_sessions
+from headgate.agents.records.columns.records import Records
 from headgate.agents.records.layout import longs
+from headgate.agents.records.memory.record_spans import packed
+from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
+from headgate.core.columns.schema import FLOAT, ColumnSchema, ColumnSpec
 
 GAP = 10
 PLAN = plan({"n": count(), "v": total("v"), "most": greatest("v"), "mean": mean("v")})
@@ -45,29 +49,59 @@ DO = st.lists(
 )
 
 
+OBJECTS = plan(
+    {
+        "n": count(),
+        "first": hg.first("v"),
+        "last": hg.last("v"),
+        "all": hg.collect("v"),
+        "most": hg.arg_max("v", by="v"),
+        "top": hg.top(2, by="v", of="v"),
+        "several": hg.count_distinct("v"),
+        "some": hg.last("v", where=hg.col("v") > 1),
+        "total": total("v", where=hg.col("v") < 8),
+        "every": hg.collect("v", where=hg.col("v") > 1),
+    },
+    ColumnSchema((ColumnSpec("v", FLOAT),)),
+)
+
+
+class Row(TypedDict):
+    k: str
+    v: float
+    ts: int
+
+
 class Side:
     """One form of the sessions, over a store of its own."""
 
-    def __init__(self, *, arrays: bool, gap: int = GAP) -> None:
-        self.arrays, self.gap = arrays, gap
+    def __init__(self, *, arrays: bool, gap: int = GAP, objects: bool = False) -> None:
+        self.arrays, self.gap, self.objects = arrays, gap, objects
+        self.plan = OBJECTS if objects else PLAN
         self.store = MemoryStore()
         self.position = 0
         self.open()
 
     def open(self) -> None:
         app = hg.App("job")
-        rows = app.input("in", key="k", timestamp="ts").window(hg.session(0.010), name="w")
-        rows.agg(n=hg.count(), v=hg.sum("v"), most=hg.max("v"), mean=hg.mean("v")).to("out")
+        rows: Any = app.input("in", serde=hg.json(Row), key="k", timestamp="ts").columns() if self.objects else None
+        rows = app.input("in", key="k", timestamp="ts") if rows is None else rows
+        rows = rows.window(hg.session(0.010), name="w")
+        rows.agg(**dict(zip(self.plan.names, self.plan.parts, strict=True))).to("out")
         declared = Declared(app)
         self.step = next(step for step in declared.steps if isinstance(step, WindowStep))
         self.tables = open_tables(self.store, declared, clock=lambda: 0).tables
-        self.kept: Any = open_sessions(self.gap, PLAN, self.tables.table("w"), arrays=self.arrays)
+        self.kept: Any = open_sessions(self.gap, self.plan, self.tables.table("w"), arrays=self.arrays)
 
     def take(self, rows: Any, closed: int) -> list[int]:
         keys, times, numbers = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
-        values = [{"v": number} for number in numbers]
+        values = [{"v": float(number) if self.objects else number} for number in numbers]
         if isinstance(self.kept, SessionArrays):
-            of = Addends(self.step, keys, values, times)
+            of: Any = Addends(self.step, keys, values, times)
+            if self.objects:
+                column = Vector.of("float64", list(map(float, numbers)))
+                chunk = Records.of_vectors({"v": column}, array("q", times), key_spans=packed(keys))
+                of = ColumnAddends(self.step, chunk, lambda some: ChunkKeys(None, some.key_spans, some.picked, list))
             late = self.kept.take(of, array("q", times), None, closed)
             if late is not None:
                 return longs(late).tolist()
@@ -112,14 +146,16 @@ class Side:
         ]
 
     def stored(self) -> list[Any]:
-        return sorted(value for _, value in self.tables.table("w").items())
+        return sorted((value for _, value in self.tables.table("w").items()), key=lambda one: one[:3])
 
 
-@settings(deadline=None, max_examples=300)
+@pytest.mark.usefixtures("either_part")
+@pytest.mark.parametrize("objects", [False, True])
+@settings(deadline=None, max_examples=200)
 @given(DO)
-def test_both_forms_have_the_same_sessions(actions: list[Any]) -> None:
-    """Whatever comes, in whatever order; floats to the last bit."""
-    sides = [Side(arrays=False), Side(arrays=True)]
+def test_both_forms_have_the_same_sessions(objects: bool, actions: list[Any]) -> None:
+    """Whatever comes, in whatever order; floats to the last bit, and objects in the order of their rows."""
+    sides = [Side(arrays=False, objects=objects), Side(arrays=True, objects=objects)]
     closed = -1000
     for what, *how in actions:
         for side in sides:
@@ -145,6 +181,7 @@ def test_both_forms_have_the_same_sessions(actions: list[Any]) -> None:
         assert other.kept.counts() == one.kept.counts()
     for side in sides:
         side.commit()
+    assert isinstance(sides[1].kept, SessionArrays) or not objects
     assert sides[1].stored() == sides[0].stored()
     assert sides[1].close(None, 1000) == sides[0].close(None, 1000)
 
@@ -241,3 +278,16 @@ def test_numbers_of_keys_without_sessions_are_given_anew() -> None:
         assert len(side.kept.arrays.keys) < 2500
     assert side.kept.counts().keys == 1
     assert side.close(None, 9)[0][0][0] == 600
+
+
+def test_closed_sessions_hold_no_objects() -> None:
+    """Their cells are used again; until then, what was collected needs no memory."""
+    side = Side(arrays=True, objects=True)
+    for at in (0, 1_000):
+        side.take([(b"a", at, n) for n in range(500)] + [(b"b", at + 100, 1)], -1000)
+        side.end("complete")
+        held = side.kept.arrays.memory()
+        assert side.close(at + 50, 9)[3][-1] == b"a"
+        side.end("complete")
+        assert side.kept.arrays.memory() < held - 500 * 100
+    assert side.close(None, 9)[3] == [b"b"]

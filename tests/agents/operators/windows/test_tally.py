@@ -49,7 +49,8 @@ def test_rows_and_greatest_times_of_each_key_and_window(arrays: bool, chunks: li
     found: dict[Any, Any] = {}
     for end, window in kept.open.live.items():
         if isinstance(window, ArrayWindow):
-            keys, states = window.results(0, window.count)
+            keys, found_states = window.results(0, window.count)
+            states = found_states.listed()
             latest = longs(window.arrays.cells.take(window.arrays.keys.numbers_listed(keys))[1]).tolist()
         else:
             keys, states = list(window.states), list(window.states.values())
