@@ -532,6 +532,15 @@ def check_are_aggregates(aggregates: Mapping[str, Aggregate]) -> None:
             )
 
 
+def _check_flag(name: str, value: Any) -> None:
+    """Refuse what is no answer to yes or no, such as an aggregate that has the name of an argument."""
+    if not isinstance(value, bool):
+        raise DeclarationError(
+            f"agg({name}={value!r:.60}) is neither True nor False",
+            remedy="leave it out, or name the aggregate otherwise" if isinstance(value, Aggregate) else "leave it out",
+        )
+
+
 def before_of(name: str) -> str:
     """The field of an update that says what the result was before it."""
     return f"{name}_before"
@@ -539,11 +548,7 @@ def before_of(name: str) -> str:
 
 def check_before(before: Any, of: AggregatePlan) -> bool:
     """Refuse what does not say whether updates say what they replace, and results that have the name of such a field."""
-    if not isinstance(before, bool):
-        raise DeclarationError(
-            f"agg(before={before!r:.60}) is neither True nor False",
-            remedy="leave it out, or name the aggregate otherwise" if isinstance(before, Aggregate) else "leave it out",
-        )
+    _check_flag("before", before)
     if before and (taken := set(of.names).intersection(map(before_of, of.names))):
         name = builtins.min(taken)
         raise DeclarationError(
@@ -555,13 +560,8 @@ def check_before(before: Any, of: AggregatePlan) -> bool:
 
 def check_combine(combine: Any, of: AggregatePlan) -> bool | None:
     """Refuse what does not say whether to combine, and combining what cannot be merged."""
-    if combine is not None and not isinstance(combine, bool):
-        raise DeclarationError(
-            f"agg(combine={combine!r:.60}) is neither True nor False",
-            remedy="leave it out, or name the aggregate otherwise"
-            if isinstance(combine, Aggregate)
-            else "leave it out",
-        )
+    if combine is not None:
+        _check_flag("combine", combine)
     if combine and not of.merges:
         name = next(name for name, part in zip(of.names, of.parts, strict=True) if part.merge is None)
         raise DeclarationError(
