@@ -2,13 +2,15 @@
 
 It decides when structlog is imported: with the first line. structlog brings rich, pygments and attrs along, a fifth of what a command
 imports, and a command that goes well logs nothing. What a line looks like and where it goes is configured elsewhere: for a worker in
-`worker.logs`, for a command by `to_stderr`.
+`worker.logs`, for a command by `to_stderr`. Where no one has configured it (a test driver, a worker inside of another program), lines look
+as structlog's own, but for tracebacks: see `processors`.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 _wanted: list[bool] = []
 """Not empty once a command has said where its lines go."""
@@ -26,8 +28,31 @@ class Logger:
         import structlog
 
         if _wanted and not structlog.is_configured():
-            structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
-        return getattr(structlog.get_logger(self._name), how)
+            to = sys.stderr
+            structlog.configure(processors=processors(to), logger_factory=structlog.WriteLoggerFactory(to))
+        if structlog.is_configured():
+            return getattr(structlog.get_logger(self._name), how)
+        return getattr(
+            structlog.wrap_logger(None, processors=processors(sys.stdout), logger_factory_args=(self._name,)), how
+        )
+
+
+def processors(to: TextIO) -> list[Any]:
+    """structlog's own, with Python's traceback. Its default draws one with the local variables of each frame: that holds up a loop for
+    seconds, and the variables contain rows and passwords.
+    """
+    import structlog
+
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.StackInfoRenderer(),
+        structlog.dev.set_exc_info,
+        structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+        structlog.dev.ConsoleRenderer(
+            colors=to.isatty() and not os.environ.get("NO_COLOR"), exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
 
 
 def to_stderr() -> None:

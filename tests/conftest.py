@@ -38,6 +38,7 @@ from hypothesis import settings
 from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.guard import Lease
 from headgate.agents.broker.schema_server import SchemaServer
+from headgate.agents.logger import processors
 
 from . import forked, lanes
 
@@ -76,7 +77,11 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-LOGS = {**structlog.get_config(), "logger_factory": lambda *_: structlog.PrintLogger(sys.stderr)}
+LOGS = {
+    **structlog.get_config(),
+    "processors": processors(sys.stderr),
+    "logger_factory": lambda *_: structlog.PrintLogger(sys.stderr),
+}
 """stdout is what a command says."""
 
 

@@ -6,10 +6,13 @@ If structlog is configured, nothing is silenced.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import structlog
+
+from ..logger import processors
 
 COURSE = frozenset(
     {
@@ -47,7 +50,7 @@ def quiet() -> Iterator[None]:
     if structlog.is_configured():
         yield
         return
-    structlog.configure(logger_factory=_logger)
+    structlog.configure(processors=processors(sys.stdout), logger_factory=_logger)
     try:
         yield
     finally:

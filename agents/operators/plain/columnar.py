@@ -54,7 +54,7 @@ class ColumnsOp(Operator):
             self.forward(rows)
             return
         if (results := rows.results) is not None and (columns := _as_declared(results, self.schema)) is not None:
-            self.forward(rows.as_columns(columns))
+            self.forward(rows.only(columns))
             return
         values = rows.values
         if NoneType in map(type, values):  # by type: a value's own == may do anything

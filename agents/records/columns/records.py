@@ -322,15 +322,15 @@ class Records:
     def extended(self, columns: Mapping[str, Vector]) -> Records:
         """The same rows with further columns; one that has the name of another hides it."""
         lists = {name: found for name, found in self._lists.items() if name not in columns}
-        return self._with(vectors={**(self.vectors or {}), **columns}, _lists=lists, _values=_UNMADE)
+        return self._in_columns({**(self.vectors or {}), **columns}, lists)
 
     def only(self, columns: Mapping[str, Vector]) -> Records:
         """The same rows with these columns as values."""
-        return self._with(vectors=columns, origin=None, others=None, _lists={}, _values=_UNMADE)
+        return self._in_columns(columns, {})._with(origin=None, others=None)
 
-    def as_columns(self, columns: Mapping[str, Vector]) -> Records:
-        """The same rows with their results as columns."""
-        return self._with(vectors=columns, _results=None, _make=None, _values=_UNMADE, _lists={})
+    def _in_columns(self, columns: Mapping[str, Vector], lists: dict[str, list[Any]]) -> Records:
+        """The same rows with these columns: what made their values as objects, or for a step that only writes, made them without."""
+        return self._with(vectors=columns, _lists=lists, _values=_UNMADE, _results=None, _make=None)
 
     def made_of(self, rows: Buffer | None, columns: Mapping[str, Vector], times: Buffer | None = None) -> Records:
         """Rows of these columns, each of which was made of the base row with this number; None: of all of them, in order. A row keeps the
