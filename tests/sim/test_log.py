@@ -205,7 +205,7 @@ class Naive:
         return len(self.rows)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["send", "commit", "abort", "init", "plain", "zombie"]), st.integers(0, 2)),
@@ -261,7 +261,7 @@ def test_readers_see_what_the_definitions_say(steps: list[tuple[str, int]], limi
     assert position == naive.stable()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 9))), max_size=40),
     st.lists(st.integers(0, 300), max_size=4),

@@ -93,7 +93,7 @@ def read(taken: Taken, *, spanned: bool) -> tuple[Any, ...]:
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), RECORDS), min_size=1, max_size=8),
     st.integers(0, 80),

@@ -428,7 +428,7 @@ def canonical(of: ProgramColumns, wrote: Any, data: bytes) -> bool:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(job=jobs())
 def test_programs_and_rows_agree(way: None, job: tuple[Any, Any, Any, list[bytes]]) -> None:

@@ -318,7 +318,7 @@ OPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(OPS)
 def test_a_table_is_a_dict_that_forgets_failed_chunks(ops):
     """Whatever the order of chunks, failures and commits: the table equals a dict, and the store the fold of the log."""

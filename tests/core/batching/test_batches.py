@@ -176,7 +176,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.sampled_from([(10, 10), (20, 10), (10, 3)]), st.lists(STEPS, max_size=30))
 def test_windows_against_rows_that_are_kept_one_by_one(window: tuple[int, int], steps: list[Any]) -> None:
     """Whatever comes, closes and is done, in any order and across restarts: each batch has the rows of its window, numbers are given once,

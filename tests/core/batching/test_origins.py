@@ -56,7 +56,7 @@ PARTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(PARTS, st.integers(0, 80))
 def test_every_row_keeps_its_record(parts: list[tuple[str, int, list[int]]], at: int) -> None:
     """However the rows are joined, cut into blocks, stored, read and joined again."""

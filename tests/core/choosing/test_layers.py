@@ -123,7 +123,7 @@ def test_bootstrap_describes_what_it_waits_for():
         max_size=60,
     ),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_the_rule_of_bootstrap_holds_for_any_interleaving(ends, events):
     """Whatever is fetched, paused, ended and drained in whatever order: nothing else is taken while one that can still move lags,
     none is taken beyond its end before all are there, and nothing paused, ended or empty is ever taken."""

@@ -60,7 +60,7 @@ def test_round_robin_describes_whose_turn_it_is():
 
 
 @given(st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=60))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_no_one_that_stays_ready_waits_longer_than_a_round(steps):
     """Whatever comes and goes: between two turns of one, another that was ready throughout had its turn."""
     rule = RoundRobin()
@@ -134,7 +134,7 @@ def test_a_batch_may_stay_as_long_as_it_is_the_oldest():
 
 
 @given(st.lists(st.lists(st.integers(0, 50), max_size=12).map(sorted), min_size=1, max_size=4))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_what_is_in_order_comes_out_in_order(streams):
     """The intake takes as much as the choice allows; the merge of sorted streams is sorted, and complete."""
     rule = TimeAligned(1.0)

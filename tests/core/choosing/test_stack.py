@@ -146,7 +146,7 @@ events = st.lists(
 
 
 @given(stacks, events, st.integers(0, 6))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_for_any_settings_and_any_events_every_choice_moves_on_and_what_can_be_read_is_read(setting, script, end):
     """Never a paused, ended or empty partition; every choice takes something; and when all is resumed and fetched, all is read."""
     heads = {

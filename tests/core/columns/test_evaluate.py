@@ -114,7 +114,7 @@ def nodes(draw: Any, type_: str, depth: int = 3) -> Node:
     return getattr(Expression(of(TEXT)), name)(draw(VALUES[TEXT])).node
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(st.sampled_from(sorted(PYTHON)).flatmap(nodes), rows())
 def test_columns_agree_with_the_rules_record_by_record(node: Node, records: list[dict[str, Any]]) -> None:
     """The same values of the type that was inferred; and the error belongs to the first record that has none."""

@@ -153,7 +153,7 @@ def test_what_is_no_heartbeat_is_refused(value: bytes | None):
         decode_beat(value)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_heartbeat_or_an_error(value: bytes):
     try:

@@ -58,7 +58,7 @@ def every_balanced_placement(tasks, processors):
 
 
 @given(situations())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_every_task_stands_once_and_the_load_is_floor_or_ceil_of_the_mean(situation):
     tasks, _, processors, _ = situation
     placement = place(*situation)
@@ -74,7 +74,7 @@ def test_every_task_stands_once_and_the_load_is_floor_or_ceil_of_the_mean(situat
 
 
 @given(situations(), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_the_order_of_the_arguments_does_not_matter(situation, random):
     def shuffled(items):
         items = list(items.items()) if isinstance(items, dict) else list(items)
@@ -87,7 +87,7 @@ def test_the_order_of_the_arguments_does_not_matter(situation, random):
 
 
 @given(situations())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_placing_again_moves_nothing(situation):
     tasks, where, processors, _ = situation
     first = place(*situation)
@@ -96,7 +96,7 @@ def test_placing_again_moves_nothing(situation):
 
 
 @given(situations(tasks=6, processors=3), st.dictionaries(st.sampled_from(names(6)), st.sampled_from("xyz")))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_nothing_balanced_keeps_more_or_brings_more_home(situation, ran):
     """The oracle tries every balanced placement: none keeps more tasks, and of those that keep as many none matches more locations. Where
     tasks ran before changes neither.
@@ -117,7 +117,7 @@ def test_nothing_balanced_keeps_more_or_brings_more_home(situation, ran):
 
 
 @given(situations(tasks=24, processors=8))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_the_number_that_stays_is_what_the_seats_allow(situation):
     """For sizes that no oracle can try: Σ min(held, floor), and one more for each of as many surplus holders as there are ceilings."""
     tasks, _, processors, previous = situation
@@ -131,7 +131,7 @@ def test_the_number_that_stays_is_what_the_seats_allow(situation):
 
 
 @given(situations(tasks=24), st.lists(st.integers(0, 3), min_size=1, max_size=3), st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_other_workers_at_the_same_locations_take_over_every_task_at_its_location(situation, sizes, all_new):
     """A fleet is replaced, as pods with new names on the same nodes are: no task leaves its disk, whoever is new."""
     tasks = situation[0]

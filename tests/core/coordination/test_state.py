@@ -263,7 +263,7 @@ def compacted(
     ]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(_records, max_size=40), st.integers(0, 40), st.booleans())
 def test_folding_the_compacted_stream_is_folding_the_whole(
     given_records: list[tuple[bytes, bytes | None]], upto: int, tombstones: bool
@@ -281,7 +281,7 @@ def test_folding_the_compacted_stream_is_folding_the_whole(
     assert kept == whole
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(_messages, max_size=30), st.integers(0, 2**32))
 def test_words_of_fenced_incarnations_change_no_answer(messages: list[c.Message], seed: int):
     """A zombie writes about lives below the fence and grants below the current one: nobody is told anything else by it."""

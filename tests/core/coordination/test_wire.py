@@ -237,7 +237,7 @@ def test_what_is_too_large_or_unsayable_is_refused_when_written():
         encode(c.SetRequest("u", "drain", arguments={"x": object()}))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=60), st.one_of(st.none(), st.binary(max_size=60)))
 def test_any_bytes_are_an_entry(key: bytes, value: bytes | None):
     assert read(0, key, value).offset == 0
@@ -250,7 +250,7 @@ _plain = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.sampled_from(sorted(c.KEYS.values())), _plain, _plain, st.data())
 def test_any_plain_values_are_an_entry(kind: tuple[str, tuple[str, ...]], a: Any, b: Any, data: st.DataObject):
     """Well-formed msgpack of the wrong shape, under every type."""

@@ -62,7 +62,7 @@ widths = st.dictionaries(st.sampled_from(["a", "b", "c", "a-b"]), st.integers(1,
 
 
 @given(widths, st.sets(st.sampled_from(["a", "b", "c", "a-b"])), st.sampled_from(sorted(GROUPERS)))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_every_partition_has_its_task_whatever_the_order(partitions, broadcast, which):
     wide = broadcast & set(partitions)
     if wide == set(partitions):

@@ -165,7 +165,7 @@ def test_whatever_passes_pyarrow_reads():
     assert MUTATIONS / 50 < passed < MUTATIONS / 4
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     st.one_of(
         st.binary(max_size=200),

@@ -288,7 +288,7 @@ ANY_FRAME = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(ANY_FRAME)
 def test_encode_and_decode_are_inverse(frame):
     assert decode(encode(frame)) == frame
@@ -312,7 +312,7 @@ def spoilt(frame, at, byte):
     return bytes((*data[:at], byte, *data[at + 1 :]))
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=150)
 @given(
     st.one_of(
         st.binary(max_size=80),

@@ -122,7 +122,7 @@ announcements = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(announcements, max_size=8))
 def test_saying_it_once_is_enough(states):
     """Whatever the task goes through: after it has spoken there is nothing left to say, and time never goes back."""

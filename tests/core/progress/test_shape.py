@@ -29,7 +29,7 @@ def depth(value):
     return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(PLAIN.filter(lambda v: depth(v) >= 0))
 def test_depth_is_counted(value):
     data = msgpack.packb(value)
@@ -53,7 +53,7 @@ def test_a_single_precision_number_and_the_unused_byte():
     assert msgpack_flaw(b"\xc1", 0) == "is not msgpack"
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=30))
 def test_what_msgpack_reads_is_whole(data):
     try:

@@ -1304,19 +1304,19 @@ CONFIRMING = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from([0, 1]), FRAMES), max_size=14), st.sets(st.integers(0, 14)))
 def test_any_history_agrees_with_the_oracle_across_restarts(history, cuts):
     check(history, partitions=(0, 1), cuts=cuts)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(CONFIRMING, max_size=30), st.sets(st.integers(0, 30)))
 def test_any_history_of_confirmations_agrees_with_the_oracle_across_restarts(frames, cuts):
     check([(0, frame) for frame in frames], tasks=("a", "b", "c"), cuts=cuts)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(CONFIRMING, max_size=30))
 def test_no_one_is_lifted_beyond_what_another_had_said_when_it_confirmed_before(frames):
     """Whoever the others were, and whatever they said: this is what makes late records impossible."""
@@ -1353,7 +1353,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(STEPS, max_size=20), st.booleans())
 def test_one_that_lives_and_one_that_is_restored_after_every_step_say_the_same(steps, other_job):
     """The restored one knows only what was written: the changes, applied to a table, after each step. Of what is idle it knows nothing
@@ -1389,7 +1389,7 @@ def test_one_that_lives_and_one_that_is_restored_after_every_step_say_the_same(s
         assert again.holders(S) == live.holders(S)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.permutations(["a", "b", "c", "d"]), st.randoms(use_true_random=False))
 def test_the_order_between_producers_makes_no_difference_in_the_end(names, random):
     scripts = {name: [wm(name, 3), wm(name, 8 + i), end(name)] for i, name in enumerate(names)}

@@ -80,7 +80,7 @@ def test_what_is_forgotten_is_not_what_a_commit_holds():
     assert ledger.clean
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(st.sampled_from(["touch", "begin", "done"]), max_size=40))
 def test_nothing_is_durable_that_no_finished_commit_held(moves):
     ledger, txn, open_, made, held, safe = Ledger(), 0, False, 0, 0, 0

@@ -456,7 +456,7 @@ def test_an_open_transaction_in_the_log_is_waited_for_until_the_deadline():
     assert rig.task.phase == "failed"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_in_any_order_of_events_and_with_any_deaths_it_reports_what_is_durable_once(data):
     """A random edge, random control, random deaths: drained only after its commit, once a life; heard never goes back."""

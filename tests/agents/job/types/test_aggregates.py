@@ -257,7 +257,7 @@ def test_holding_nothing_back_changes_nothing(sent: list[dict[str, Any]], size: 
     assert found[0] == found[1]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(-50, 50), min_size=1), st.data())
 def test_states_merge_as_rows_add(numbers: list[int], data: Any) -> None:
     """For every aggregate that merges: two halves merged are the whole."""

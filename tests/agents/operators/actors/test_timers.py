@@ -31,7 +31,7 @@ def shown(timers):
     return timers.first(EVENT), timers.first(PROCESSING), timers.rest()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(STEPS)
 def test_the_index_says_what_one_that_was_made_anew_says(steps):
     """Letters that count, that fail, and that are put aside for a commit."""

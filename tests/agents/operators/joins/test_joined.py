@@ -236,7 +236,7 @@ def small() -> Any:
         yield
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     how=st.sampled_from(["inner", "left", "outer"]),
     within=st.tuples(st.integers(0, 20), st.integers(0, 20)),

@@ -34,7 +34,7 @@ def spans_of(records: list[bytes]) -> RecordSpans:
     return RecordSpans(b"".join(records), array("q", ends[:-1]), array("q", map(len, records)))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), VALUES), max_size=4), STYLES, st.sets(st.sampled_from(NAMES)))
 def test_the_other_fields_stay(records: list[Any], style: Any, names: set[str]) -> None:
     """Whatever they hold, and however they are written."""

@@ -36,7 +36,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**63))
 def test_the_compiled_way_agrees_with_the_plain_one(seed: int) -> None:
     """Values, nulls, the record that is refused and why; and the rows that a condition keeps."""

@@ -44,7 +44,7 @@ def shown(found: Any) -> Any:
     return repr(made), [(index, str(error)) for index, error in bad]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     st.lists(st.fixed_dictionaries(FITTING), max_size=6),
     st.lists(st.dictionaries(st.sampled_from("snfbx"), ANYTHING), max_size=2),

@@ -99,7 +99,7 @@ ASPECTS: dict[str, Callable[[Records], Any]] = {
 }
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=120)
 @given(
     rows=ROWS,
     form=st.sampled_from([of_objects, of_vectors]),

@@ -30,7 +30,7 @@ def plainly(found: WindowedRows) -> tuple[dict[int, Any], list[int], int]:
     return {end: rows if rows is None else longs(rows).tolist() for end, rows in found.open}, late, found.partly
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=120)
 @given(windows(), TIMES, st.integers(-80, 80), st.data())
 def test_both_ways_assign_the_same_rows(spans: Spans, times: list[int], closed: int, data: Any) -> None:
     """Tumbling and hopping, with a rest; rows in any order, before 1970 and far away; all rows, and some of them."""

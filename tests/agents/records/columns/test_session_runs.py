@@ -20,7 +20,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=120)
 @given(ROWS, st.data())
 def test_both_ways_find_the_sessions_of_rows_taken_one_by_one(rows: list[tuple[int, int]], data: Any) -> None:
     """A run is a session of its rows alone; it is broken if a row of it had to merge two, or began a second one."""

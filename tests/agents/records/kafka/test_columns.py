@@ -99,7 +99,7 @@ def test_offsets_and_times_are_the_brokers(append, monkeypatch):
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(RECORDS, st.data())
 def test_damage_is_refused_and_nothing_else_happens(records, data):
     """Any byte behind the head changed, or the end cut off: columns, or the one exception."""

@@ -82,7 +82,7 @@ BYTES = st.one_of(st.none(), st.binary(max_size=6), st.integers(250, 260).map(by
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(BYTES, TIMES, BYTES), max_size=40),
     st.integers(1, 5),
@@ -138,7 +138,7 @@ def test_rows_that_are_none_are_refused_by_both(column):
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     st.lists(st.tuples(BYTES, TIMES, BYTES), max_size=5), st.binary(max_size=9), st.integers(0, 99), st.integers(0, 40)
 )

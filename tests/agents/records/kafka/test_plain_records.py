@@ -53,7 +53,7 @@ def every_way(raw: bytes) -> list[Columns]:
     return found
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.binary(max_size=6), min_size=1, max_size=5), st.sampled_from([0, 1, 2, 3, 4]))
 def test_names_of_any_bytes_are_read_alike(names: list[bytes], codec: int) -> None:
     """Compiled or plain, as lists or as spans, in workers or by aiokafka's own consumers, which are corrected."""
@@ -102,7 +102,7 @@ def test_bytes_that_are_passed_on_stay_as_they_are() -> None:
     assert bytes(builder.batch._build())[HEAD.size :] == raw[HEAD.size :]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.integers(57, 200), st.integers(0, 255), st.integers(0, 40))
 def test_damage_is_refused_by_all_or_by_none(place: int, byte: int, cut: int) -> None:
     """Any byte behind the head changed, or the end cut off, beside such a name."""

@@ -45,7 +45,7 @@ def test_spans_are_the_records(records, codec, append):
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(RECORDS, st.data())
 def test_damage_is_refused_as_it_is_for_lists(records, data):
     """Any byte behind the head changed, or the end cut off: spans are refused when lists are."""

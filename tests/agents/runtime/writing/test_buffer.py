@@ -149,7 +149,7 @@ def test_a_topic_that_does_not_keep_what_is_written_is_named_once_and_what_is_lo
     assert joining.buffer("t").emit("out", 0, None, [b"v"], [old]) == (1, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     records(),
     st.data(),

@@ -320,7 +320,7 @@ def test_the_table_draws_itself_and_a_story_plays_again():
     assert replay(lambda: Committer(interval_s=0.2, timeout_s=60.0), committer.steps()).state == "idle"
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_in_any_order_of_events_nothing_is_told_before_it_is_durable(data):
     """A random edge that answers, fails, forgets tasks and asks at any moment; the promises of the file hold throughout."""

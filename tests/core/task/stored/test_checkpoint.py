@@ -169,7 +169,7 @@ def test_what_would_not_be_read_is_not_written():
         encode_checkpoint(Checkpoint("j", "u", "r", phase="asleep"))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data):
     for read in (decode_checkpoint, parse_log_key, parse_log_value):
