@@ -93,7 +93,8 @@ class WindowReader(Mapping[tuple[Any, int], dict[str, Any]]):
     def _found(self) -> dict[tuple[bytes, int], dict[str, Any]]:
         """By the bytes of the key: 1 and True are two keys."""
         step = self._step
-        format = WindowFormat(step.window.spans is None, step.window.size_ms, step.rows is not None)
+        window = step.window
+        format = WindowFormat(window.of_sessions, window.size_ms, step.rows is not None, window.sliding)
         found: dict[tuple[bytes, int, int], list[Any]] = {}
         rows = [value for part in self._parts.values() for slot, value in part.range() if isinstance(slot, int)]
         for one in chain.from_iterable(map(format.states, sorted(rows, key=itemgetter(0, 1)))):

@@ -1,8 +1,8 @@
 """`.window(…).agg(…)` and `.window(…).process(…)` as an operator of a task: groups rows by key and window, and emits a result for each, or
 the rows themselves, when its window closes.
 
-`open_windows` keeps what is open, `session_arrays` or `open_sessions` does so for sessions, `open_rows` keeps rows for an actor. Here is
-what they have in common: the *floor* (`floors`), stored in the transaction of its letter; late rows; and the results.
+`open_windows` keeps what is open, `session_arrays` or `open_sessions` does so for sessions, `open_sliding` for sliding windows, `open_rows`
+keeps rows for an actor. Here is what they have in common: the *floor* (`floors`), stored in the transaction of its letter; late rows; and the results.
 
 Promises:
 
@@ -51,10 +51,13 @@ from .floors import Floor
 from .late_rows import write_late
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
+from .open_sliding import OpenSliding
 from .open_windows import OpenCounts, OpenWindows
 from .session_arrays import SessionArrays, open_sessions
 
 Assign = Callable[[Buffer | None], WindowedRows]
+Kept = OpenSessions | SessionArrays | OpenSliding | OpenRows | OpenWindows
+"""What is kept of the windows of a step."""
 STEP_RESULTS = 10_000
 """The maximum number of results of one step: the outputs of a letter must not exceed what one transaction should hold."""
 STEP_SESSIONS = 500
@@ -91,22 +94,23 @@ class WindowOp(Operator):
         window = step.window
         self.plan = step.plan
         self.table = env.table(step.name)
-        self.of_sessions = window.spans is None
         self.partial = step.takes_partials
-        self.kept: OpenSessions | SessionArrays | OpenRows | OpenWindows
-        if window.spans is None:
+        self.kept: Kept
+        if window.sliding:
+            self.kept = OpenSliding(window.size_ms, step.plan, self.table)
+        elif window.spans is None:
             self.kept = open_sessions(window.gap_ms, step.plan, self.table, arrays=step.in_arrays)
         elif step.rows is not None:
             self.kept = OpenRows(window.spans, self.table)
         else:
             self.kept = self._of_spans(window.spans, arrays=step.in_arrays)
-        self.room = STEP_SESSIONS if self.of_sessions and step.rows is not None else STEP_RESULTS
+        self.room = STEP_SESSIONS if window.of_sessions and step.rows is not None else STEP_RESULTS
         """What one step of closing gives."""
         self.windows_of_row = 1 if window.spans is None else window.spans.held_by
         self.by_clock = window.by_clock
         self.next_early = env.now_ms() + (step.early_ms or 0)
         """When early results are due next, if anything has changed."""
-        rule = sessions.closed_up_to if self.of_sessions else spans.closed_up_to
+        rule = sessions.closed_up_to if window.of_sessions else spans.closed_up_to
         self.floor = Floor.of(self.table, window.grace_ms, rule)
         self.late_counts = LateCounts()
         """Late rows since the task started on this worker."""
@@ -168,7 +172,7 @@ class WindowOp(Operator):
         self.kept = self.kept.in_lists()
         return self.kept
 
-    def _caught_up(self) -> OpenSessions | SessionArrays | OpenRows | OpenWindows:
+    def _caught_up(self) -> Kept:
         """What is kept, with all that the letter has taken."""
         kept = self.kept
         return self._sessions_in_lists() if isinstance(kept, SessionArrays) and not kept.caught_up() else kept

@@ -1,0 +1,337 @@
+"""The sliding windows of one step and task: rows that wait for their results, and rows that later windows may still hold.
+
+A row is kept as the states that it makes alone, so what is in a window is put together from states, as two sessions are
+(`core.windows.sliding` says how, and what a window holds). Results come in the order of time: a heap has the rows that wait, and each key
+the rows whose results are out (`KeyRows`). All of them are in memory and count against `state.memory`, but cannot be given up.
+
+The table holds rows in blocks, in the order of their arrival, by slices of time: `[end of the slice, number, keys with times, states]`
+(`block_store`, `row_blocks`). A slice goes as a whole when no window can hold a row of it any more. How far results are out, the row
+`closing` says; what the rows make together is not stored, and follows from them.
+
+What the running letter takes and gives out counts when it is complete, so a failed letter leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from ....core.progress.frames import NO_TIME
+from ....core.windows.sliding import KeyRows, NextRows, end_of, passed, slice_end, slice_ms
+from ...job.types.aggregates import AggregatePlan
+from ...records.columns.selecting import all_mappings
+from ...records.kafka.columns import pick
+from ..base.block_store import BlockStore
+from ..base.letter import LetterPart
+from .closed_windows import ClosedWindows
+from .open_windows import CLOSING, OpenCounts, TooLate
+from .row_blocks import RowBlock, RowBlocks
+from .window_states import DECODED
+
+ROW_BYTES = 400
+"""What the objects of a row with small states take in memory."""
+ROW_ROOM = 16
+"""What a stored row takes beside its key and its states."""
+STEP_SLICES = 100
+"""The most slices that one step deletes."""
+
+States = list[Any]
+Waiting = tuple[int, bytes, int, States]
+"""A row by its time, its key and its place among all rows of the task: this is the order of results."""
+of_window = itemgetter(0, 1)
+
+
+class Arrived(NamedTuple):
+    """Rows of the running letter: columns, in the order of arrival."""
+
+    keys: list[bytes]
+    times: list[int]
+    states: list[States]
+    sizes: list[int]
+
+
+class SliceOfRows:
+    """The rows of one slice of time, as they are stored."""
+
+    def __init__(self) -> None:
+        self.blocks = RowBlocks()
+        self.rows = 0
+        self.size = 0
+
+    @property
+    def weight(self) -> int:
+        """The bytes that its rows take in memory."""
+        return self.rows * ROW_BYTES + self.size * DECODED
+
+
+class OpenSliding(LetterPart):
+    """The rows of sliding windows. `careful`: each letter writes its changes to the table."""
+
+    of_letter = ("taken", "given", "fresh", "gone", "over")
+
+    def __init__(self, size: int, plan: AggregatePlan, table: Any) -> None:
+        self.size = size
+        self.plan = plan
+        self.table = table
+        self.careful = False
+        self.early = None
+        """A window has one result: the final one."""
+        self.slice_ms = slice_ms(size)
+        self.slices: dict[int, SliceOfRows] = {}
+        """By the end of the slice."""
+        self.waiting: list[Waiting] = []
+        """A heap."""
+        self.out: dict[bytes, KeyRows[States]] = {}
+        """The rows whose results are out; the key that has waited longest for a row comes first."""
+        self.number = 0
+        """How many rows there were."""
+        self.weight = 0
+        self.changed: set[int] = set()
+        """Slices with blocks that the next commit writes."""
+        self.taken: list[Arrived] = []
+        self.given: list[Waiting] = []
+        """Rows whose results the letter has emitted."""
+        self.fresh: dict[bytes, NextRows[States]] = {}
+        """What that adds to the rows of each key."""
+        self.gone: list[int] = []
+        """The slices that the letter drops."""
+        self.over = NO_TIME
+        """No window holds a row of this time, or of one before."""
+        self.blocks: BlockStore[int] = BlockStore(table, self)
+        self._load()
+        self.blocks.hold(self.weight)
+
+    def _load(self) -> None:
+        """Load what the table holds."""
+        rows: list[tuple[int, int, list[Any], list[States]]] = []
+        self.blocks.load(lambda end, number, block: rows.append((end, number, block[2], block[3])))
+        for end, number, keys, entries in sorted(rows, key=itemgetter(0, 1)):
+            names = [(key, time) for key, time in keys]
+            sizes = self._sizes([key for key, _ in names], entries)
+            one = self._slice(end)
+            one.blocks.loaded(number, RowBlock(names, entries, sum(sizes)))
+            self._count(one, sizes)
+            for (key, time), states in zip(names, entries, strict=True):
+                self._waits(key, time, states)
+        closing = self.table.get(CLOSING)
+        if closing is not None:
+            self._give_again((closing["end"], closing["key"]))
+
+    def _give_again(self, upto: tuple[int, bytes]) -> None:
+        """The results of the rows up to this end and key are out."""
+        while self.waiting and (end_of(self.waiting[0][0]), self.waiting[0][1]) <= upto:
+            self.given.append(heappop(self.waiting))
+        for (time, key), rows in groupby(self.given, of_window):
+            self._next(key).add(time, [states for *_, states in rows])
+        self._keep_out()
+        self.given, self.fresh = [], {}
+
+    # -------------------------------------------------------------------------------------------------------------- memory
+
+    def weight_of(self, end: int) -> int:
+        """What one slice takes does not matter: none can be packed."""
+        return 0
+
+    def spare(self) -> list[int]:
+        """Rows stay in memory."""
+        return []
+
+    def pack(self, end: int) -> None:
+        """There is none to be packed."""
+
+    def counts(self) -> OpenCounts:
+        """Count the results that are still to come, the rows that are kept, and when the first of the windows ends."""
+        return OpenCounts(len(self.waiting), sum(one.rows for one in self.slices.values()), self.first_end())
+
+    def _count(self, one: SliceOfRows, sizes: Sequence[int]) -> None:
+        self.weight -= one.weight
+        one.rows += len(sizes)
+        one.size += sum(sizes) if not self.plan.numeric else 0
+        self.weight += one.weight
+
+    def _sizes(self, keys: Sequence[bytes], states: list[States]) -> list[int]:
+        """What rows take in the table. Raises for a state that it could not store."""
+        return [len(key) + len(data) + ROW_ROOM for key, data in zip(keys, self.blocks.encoded(states), strict=True)]
+
+    def _slice(self, end: int) -> SliceOfRows:
+        return self.slices.setdefault(end, SliceOfRows())
+
+    # ------------------------------------------------------------------------------------------------------------ rows come in
+
+    def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
+        """Take rows. A row is late if its own window is closed: it is in no later one either."""
+        late = [place for place, time in enumerate(times) if end_of(time) <= closed]
+        if late:
+            kept = sorted(set(range(len(keys))).difference(late))
+            keys, times, values = pick(keys, kept), pick(times, kept), pick(values, kept)
+        if keys:
+            made = {place: self.plan.start() for place in range(len(keys))}
+            self.plan.add(made, values, made, items=all_mappings(values))
+            states = list(made.values())
+            self.taken.append(Arrived(keys, times, states, self._sizes(keys, states)))
+        return TooLate(late)
+
+    def _waits(self, key: bytes, time: int, states: States) -> None:
+        heappush(self.waiting, (time, key, self.number, states))
+        self.number += 1
+
+    # ------------------------------------------------------------------------------------------------------- with the letter
+
+    def _parts(self) -> dict[int, Arrived]:
+        """What the letter has taken, by slice."""
+        found: dict[int, Arrived] = {}
+        for part in self.taken:
+            for key, time, states, size in zip(*part, strict=True):
+                end = slice_end(time, self.slice_ms)
+                one = found.get(end)
+                if one is None:
+                    one = found[end] = Arrived([], [], [], [])
+                one.keys.append(key)
+                one.times.append(time)
+                one.states.append(states)
+                one.sizes.append(size)
+        return found
+
+    def _blocks(self, parts: dict[int, Arrived]) -> dict[int, dict[int, RowBlock]]:
+        """By slice, the blocks that these rows change."""
+        found: dict[int, dict[int, RowBlock]] = {}
+        for end, part in parts.items():
+            before = self.slices[end].blocks if end in self.slices else RowBlocks()
+            found[end] = before.plus([*zip(part.keys, part.times, strict=True)], part.states, part.sizes)
+        return found
+
+    def prepare(self) -> None:
+        """Get ready to complete: write what cannot wait for the commit."""
+        if self.careful:
+            for end, blocks in self._blocks(self._parts()).items():
+                self._write(end, blocks)
+        for end in self.gone:
+            self.blocks.remove(end)
+        if self.gone and len(self.gone) == len(self.slices):
+            self.table.delete_many([CLOSING])
+        elif self.given:
+            time, key, *_ = self.given[-1]
+            self.table.update({CLOSING: {"end": end_of(time), "key": key}})
+
+    def _write(self, end: int, blocks: dict[int, RowBlock]) -> None:
+        rows = [[end, number, block.keys, block.entries] for number, block in blocks.items()]
+        self.blocks.write(end, dict(zip(blocks, self.blocks.encoded(rows), strict=True)))
+
+    def complete(self) -> None:
+        """The letter is complete."""
+        if self.taken:
+            parts = self._parts()
+            for end, blocks in self._blocks(parts).items():
+                one = self._slice(end)
+                one.blocks.take(blocks)
+                self._count(one, parts[end].sizes)
+                if not self.careful:  # otherwise the letter has written them
+                    one.blocks.unwritten.update(blocks)
+                    self.changed.add(end)
+            for part in self.taken:
+                for key, time, states, _ in zip(*part, strict=True):
+                    self._waits(key, time, states)
+        self._keep_out()
+        for end in self.gone:
+            self.weight -= self.slices.pop(end).weight
+            self.changed.discard(end)
+        self.given = []  # before `drop`, which gives them back
+        self.blocks.complete()
+        self.drop()
+        self.blocks.hold(self.weight)
+
+    def _keep_out(self) -> None:
+        """Keep the rows whose results are out, and forget those that no window holds any more."""
+        out = self.out
+        for key, one in self.fresh.items():
+            out.pop(key, None)
+            out[key] = one.apply()
+        while out:
+            key = next(iter(out))
+            if out[key].last > self.over:
+                break
+            del out[key]
+
+    def drop(self) -> None:
+        """The letter failed."""
+        self.taken, self.fresh, self.gone, self.over = [], {}, [], NO_TIME
+        self.blocks.drop()
+        for row in self.given:
+            heappush(self.waiting, row)
+        self.given = []
+
+    def resume(self, aside: Any) -> None:
+        """Resume the letter: the rows whose results it has emitted wait no more."""
+        super().resume(aside)
+        if self.given:
+            numbers = {number for _, _, number, _ in self.given}
+            self.waiting = [row for row in self.waiting if row[2] not in numbers]
+            heapify(self.waiting)
+
+    def seal(self) -> None:
+        """Write the changed blocks to the table."""
+        for end in sorted(self.changed):
+            blocks = self.slices[end].blocks
+            self._write(end, blocks.unwritten)
+            blocks.unwritten.clear()
+        self.blocks.complete()
+        self.changed.clear()
+
+    # ------------------------------------------------------------------------------------------------------------ closing
+
+    def first_end(self) -> int | None:
+        """When the first of the windows ends that wait for their results."""
+        return end_of(self.waiting[0][0]) if self.waiting else None
+
+    def awaits(self, closed: int | None) -> bool:
+        """Whether windows of rows of this letter are due. They wait once the letter is complete: the next step closes them."""
+        return any(closed is None or end_of(time) <= closed for part in self.taken for time in part.times)
+
+    def close(self, closed: int | None, room: int) -> ClosedWindows:
+        """Take out the results of windows that end no later than `closed` (None: any), ordered by end, then by key. It stops after the
+        window with which there are `room` results or more. With the last of them, what no later window holds is gone."""
+        states: list[States] = []
+        found = ClosedWindows([], [], [], [states])
+        while self.waiting and (closed is None or end_of(self.waiting[0][0]) <= closed):
+            if len(found.keys) >= room:
+                return found._replace(more=True)
+            time, key, *_ = self.waiting[0]
+            rows = self._next_window(time, key)
+            made = self._next(key).add(time, [one for *_, one in rows])
+            states += [self.plan.copy(made) for _ in rows]
+            found.starts.extend([end_of(time) - self.size] * len(rows))
+            found.ends.extend([end_of(time)] * len(rows))
+            found.keys.extend([key] * len(rows))
+        return found._replace(more=self._forget(closed))
+
+    def _next_window(self, time: int, key: bytes) -> list[Waiting]:
+        """Take out the rows of this time and key, which come first."""
+        rows: list[Waiting] = []
+        while self.waiting and of_window(self.waiting[0]) == (time, key):
+            rows.append(heappop(self.waiting))
+        self.given += rows
+        return rows
+
+    def _next(self, key: bytes) -> NextRows[States]:
+        """What the letter adds to the rows of a key. The key whose window came last comes last."""
+        one = self.fresh.pop(key, None) or NextRows(self.out.get(key) or KeyRows[States](), self.size, self._join)
+        self.fresh[key] = one
+        return one
+
+    def _join(self, earlier: States, later: States) -> States:
+        plan = self.plan
+        return plan.joined(plan.copy(earlier), plan.copy(later))
+
+    def _forget(self, closed: int | None) -> bool:
+        """Drop the slices of which no window can hold a row any more, as many as a step may. Returns whether there are more."""
+        if closed is None:
+            self.over = max([*self.slices, NO_TIME])
+            ends = sorted(self.slices)
+        else:
+            self.over = passed(closed, self.size)
+            ends = sorted(end for end in self.slices if end <= self.over + 1)
+        self.gone = ends[:STEP_SLICES]
+        return len(ends) > STEP_SLICES
