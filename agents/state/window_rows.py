@@ -48,8 +48,10 @@ class WindowFormat(NamedTuple):
     def of(cls, kind: str) -> WindowFormat:
         """The format for the kind of window in a schema.
 
-        >>> WindowFormat.of("window hopping-1m-every-10s"), WindowFormat.of("window session-30s")
-        (WindowFormat(sessions=False, length=60000, rows=False, sliding=False), WindowFormat(sessions=True, length=30000, rows=False, sliding=False))
+        >>> WindowFormat.of("window hopping-1m-every-10s")
+        WindowFormat(sessions=False, length=60000, rows=False, sliding=False)
+        >>> WindowFormat.of("window session-30s") == WindowFormat(sessions=True, length=30_000)
+        True
         """
         name, length, *_ = kind.removeprefix(WINDOW).split("-")
         return cls(name == "session", duration_ms(length), kind.endswith(WITH_ROWS), name == "sliding")

@@ -115,7 +115,7 @@ class PastPane(Generic[S]):
 class KeyRows(Generic[S]):
     """The rows of one key whose windows were given out, as far as later windows may hold them."""
 
-    __slots__ = ("past", "pane", "so_far", "states", "times")
+    __slots__ = ("pane", "past", "so_far", "states", "times")
 
     def __init__(self) -> None:
         self.pane: int | None = None
@@ -151,29 +151,31 @@ class NextRows(Generic[S]):
         """The rows of its last pane are all its own."""
 
     def add(self, time: int, states: Sequence[S]) -> S:
-        """Add rows of one time. Returns what their window holds, put together. Rows that stand after that time, because records are read
-        again, are forgotten with all that came before them."""
+        """Add rows of one time. Returns what their window holds, put together. If `join` raises, they are in no window, or, if it could
+        only not put both panes together, in later ones. Rows that stand after this time, because records are read again, are forgotten
+        with all that came before them."""
         pane = time // self._size
         if pane != self._pane or time < self._last:
             self._begin(pane)
-        self._last = time
+        so_far = self._so_far
         for state in states:
-            self._times.append(time)
-            self._states.append(state)
-            self._so_far = state if self._so_far is None else self._join(self._so_far, state)
-        assert self._so_far is not None, "there is a row"
+            so_far = state if so_far is None else self._join(so_far, state)
+        assert so_far is not None, "there is a row"
+        self._so_far, self._last = so_far, time
+        self._times += [time] * len(states)
+        self._states += states
         before = None if self._past is None else self._past.after(time - self._size)
-        return self._so_far if before is None else self._join(before, self._so_far)
+        return so_far if before is None else self._join(before, so_far)
 
     def _begin(self, pane: int) -> None:
         """Begin the pane of a row."""
-        self._past = None
+        past = None
         if self._pane is not None and pane == self._pane + 1:
             times, states = self._times, self._states
             if not self._anew:
                 times, states = [*self.of.times, *times], [*self.of.states, *states]
-            self._past = PastPane(times, states, self._join)
-        self._pane, self._so_far = pane, None
+            past = PastPane(times, states, self._join)
+        self._pane, self._past, self._so_far = pane, past, None
         self._times, self._states, self._anew = [], [], True
 
     def apply(self) -> KeyRows[S]:

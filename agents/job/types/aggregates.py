@@ -361,6 +361,8 @@ class AggregatePlan:
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
         self._results = _compile_results(self.names, self.parts)
         self._former = _compile_results([*map(before_of, self.names)], self.parts)
+        self.of_last = [i for i, part in enumerate(parts.values()) if part.name == "last" and part.where is None]
+        """The aggregates that are of the last row, whichever it is."""
         self.shows = any(part.logical is not None for part in self.parts)
         """Whether some results are other values than the states, of columns of logical types."""
 

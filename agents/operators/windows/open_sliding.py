@@ -6,14 +6,15 @@ the rows whose results are out (`KeyRows`). All of them are in memory and count 
 
 The table holds rows in blocks, in the order of their arrival, by slices of time: `[end of the slice, number, keys with times, states]`
 (`block_store`, `row_blocks`). A slice goes as a whole when no window can hold a row of it any more. How far results are out, the row
-`closing` says; what the rows make together is not stored, and follows from them.
+`closing` says; what rows make together is not stored, and follows from them.
 
 What the running letter takes and gives out counts when it is complete, so a failed letter leaves no trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from operator import itemgetter
@@ -21,11 +22,12 @@ from typing import Any, NamedTuple
 
 from ....core.progress.frames import NO_TIME
 from ....core.windows.sliding import KeyRows, NextRows, end_of, passed, slice_end, slice_ms
-from ...job.types.aggregates import AggregatePlan
+from ...job.steps.keyed import WindowStep
 from ...records.columns.selecting import all_mappings
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
 from ..base.letter import LetterPart
+from ..base.stateless import UserCodeError, blaming
 from .closed_windows import ClosedWindows
 from .open_windows import CLOSING, OpenCounts, TooLate
 from .row_blocks import RowBlock, RowBlocks
@@ -40,12 +42,21 @@ STEP_SLICES = 100
 
 States = list[Any]
 Waiting = tuple[int, bytes, int, States]
-"""A row by its time, its key and its place among all rows of the task: this is the order of results."""
+"""A row by its time, its key and its number among all rows of the task: this is the order of results."""
 of_window = itemgetter(0, 1)
 
 
+class Refused(NamedTuple):
+    """A row that has no result, because its states could not be put together with others."""
+
+    time: int
+    key: bytes
+    states: States
+    error: UserCodeError
+
+
 class Arrived(NamedTuple):
-    """Rows of the running letter: columns, in the order of arrival."""
+    """Rows: columns, in the order of arrival."""
 
     keys: list[bytes]
     times: list[int]
@@ -60,6 +71,7 @@ class SliceOfRows:
         self.blocks = RowBlocks()
         self.rows = 0
         self.size = 0
+        """The bytes of their states, if these may be large."""
 
     @property
     def weight(self) -> int:
@@ -72,25 +84,31 @@ class OpenSliding(LetterPart):
 
     of_letter = ("taken", "given", "fresh", "gone", "over")
 
-    def __init__(self, size: int, plan: AggregatePlan, table: Any) -> None:
-        self.size = size
-        self.plan = plan
+    def __init__(self, step: WindowStep, table: Any, *, floored: bool) -> None:
+        """`floored`: it is known up to which time windows are closed."""
+        self.step = step
+        self.size = step.window.size_ms
+        self.plan = step.plan
         self.table = table
         self.careful = False
         self.early = None
         """A window has one result: the final one."""
-        self.slice_ms = slice_ms(size)
+        self.slice_ms = slice_ms(self.size)
         self.slices: dict[int, SliceOfRows] = {}
         """By the end of the slice."""
         self.waiting: list[Waiting] = []
         """A heap."""
         self.out: dict[bytes, KeyRows[States]] = {}
-        """The rows whose results are out; the key that has waited longest for a row comes first."""
+        """The rows whose results are out; the key whose last row is the oldest comes first."""
         self.number = 0
         """How many rows there were."""
         self.weight = 0
         self.changed: set[int] = set()
         """Slices with blocks that the next commit writes."""
+        self.anew: set[int] = set()
+        """Slices whose stored blocks count no more."""
+        self.by_time = True
+        """It was time that closed windows last, not an end."""
         self.taken: list[Arrived] = []
         self.given: list[Waiting] = []
         """Rows whose results the letter has emitted."""
@@ -100,34 +118,48 @@ class OpenSliding(LetterPart):
         """The slices that the letter drops."""
         self.over = NO_TIME
         """No window holds a row of this time, or of one before."""
+        self.refused: list[Refused] = []
+        """What the last step has left out."""
         self.blocks: BlockStore[int] = BlockStore(table, self)
-        self._load()
+        self._load(floored)
         self.blocks.hold(self.weight)
 
-    def _load(self) -> None:
+    def _load(self, floored: bool) -> None:
         """Load what the table holds."""
-        rows: list[tuple[int, int, list[Any], list[States]]] = []
-        self.blocks.load(lambda end, number, block: rows.append((end, number, block[2], block[3])))
-        for end, number, keys, entries in sorted(rows, key=itemgetter(0, 1)):
-            names = [(key, time) for key, time in keys]
-            sizes = self._sizes([key for key, _ in names], entries)
+        stored: list[tuple[int, int, list[Any], list[States]]] = []
+        self.blocks.load(lambda end, number, block: stored.append((end, number, block[2], block[3])))
+        for end, number, keys, entries in sorted(stored, key=itemgetter(0, 1)):
+            names, times = [key for key, _ in keys], [time for _, time in keys]
+            rows = Arrived(names, times, entries, self._sizes(names, entries))
             one = self._slice(end)
-            one.blocks.loaded(number, RowBlock(names, entries, sum(sizes)))
-            self._count(one, sizes)
-            for (key, time), states in zip(names, entries, strict=True):
-                self._waits(key, time, states)
+            one.blocks.loaded(number, RowBlock([*zip(names, times, strict=True)], entries, sum(rows.sizes)))
+            self._keep(one, rows)
         closing = self.table.get(CLOSING)
         if closing is not None:
-            self._give_again((closing["end"], closing["key"]))
+            while self.waiting and (end_of(self.waiting[0][0]), self.waiting[0][1]) <= (closing["end"], closing["key"]):
+                self.given.append(heappop(self.waiting))
+            if closing["by_time"] and not floored:
+                self._begin_again()
+            else:
+                self._give_again()
+            self.given, self.fresh = [], {}
 
-    def _give_again(self, upto: tuple[int, bytes]) -> None:
-        """The results of the rows up to this end and key are out."""
-        while self.waiting and (end_of(self.waiting[0][0]), self.waiting[0][1]) <= upto:
-            self.given.append(heappop(self.waiting))
+    def _give_again(self) -> None:
+        """The results of these rows are out."""
         for (time, key), rows in groupby(self.given, of_window):
-            self._next(key).add(time, [states for *_, states in rows])
+            with contextlib.suppress(UserCodeError):  # they were left out
+                self._put(time, key, [*rows])
         self._keep_out()
-        self.given, self.fresh = [], {}
+
+    def _begin_again(self) -> None:
+        """Records are read again, as if no window had been closed: only the rows count whose results are not out."""
+        waiting = sorted(self.waiting, key=itemgetter(2))
+        self.changed, self.anew = {*self.slices}, {*self.slices}
+        self.slices = {end: SliceOfRows() for end in self.slices}
+        self.waiting, self.weight = [], 0
+        if waiting:
+            times, keys, _, states = map(list, zip(*waiting, strict=True))
+            self._take_over([Arrived(keys, times, states, self._sizes(keys, states))])
 
     # -------------------------------------------------------------------------------------------------------------- memory
 
@@ -145,12 +177,6 @@ class OpenSliding(LetterPart):
     def counts(self) -> OpenCounts:
         """Count the results that are still to come, the rows that are kept, and when the first of the windows ends."""
         return OpenCounts(len(self.waiting), sum(one.rows for one in self.slices.values()), self.first_end())
-
-    def _count(self, one: SliceOfRows, sizes: Sequence[int]) -> None:
-        self.weight -= one.weight
-        one.rows += len(sizes)
-        one.size += sum(sizes) if not self.plan.numeric else 0
-        self.weight += one.weight
 
     def _sizes(self, keys: Sequence[bytes], states: list[States]) -> list[int]:
         """What rows take in the table. Raises for a state that it could not store."""
@@ -174,16 +200,10 @@ class OpenSliding(LetterPart):
             self.taken.append(Arrived(keys, times, states, self._sizes(keys, states)))
         return TooLate(late)
 
-    def _waits(self, key: bytes, time: int, states: States) -> None:
-        heappush(self.waiting, (time, key, self.number, states))
-        self.number += 1
-
-    # ------------------------------------------------------------------------------------------------------- with the letter
-
-    def _parts(self) -> dict[int, Arrived]:
-        """What the letter has taken, by slice."""
+    def _blocks(self, parts: Iterable[Arrived]) -> dict[int, tuple[Arrived, dict[int, RowBlock]]]:
+        """By slice, which of these rows it gets, and the blocks that they change."""
         found: dict[int, Arrived] = {}
-        for part in self.taken:
+        for part in parts:
             for key, time, states, size in zip(*part, strict=True):
                 end = slice_end(time, self.slice_ms)
                 one = found.get(end)
@@ -193,47 +213,56 @@ class OpenSliding(LetterPart):
                 one.times.append(time)
                 one.states.append(states)
                 one.sizes.append(size)
-        return found
+        return {end: (rows, self._with(end, rows)) for end, rows in found.items()}
 
-    def _blocks(self, parts: dict[int, Arrived]) -> dict[int, dict[int, RowBlock]]:
-        """By slice, the blocks that these rows change."""
-        found: dict[int, dict[int, RowBlock]] = {}
-        for end, part in parts.items():
-            before = self.slices[end].blocks if end in self.slices else RowBlocks()
-            found[end] = before.plus([*zip(part.keys, part.times, strict=True)], part.states, part.sizes)
-        return found
+    def _with(self, end: int, rows: Arrived) -> dict[int, RowBlock]:
+        before = self.slices[end].blocks if end in self.slices else RowBlocks()
+        return before.plus([*zip(rows.keys, rows.times, strict=True)], rows.states, rows.sizes)
+
+    def _keep(self, one: SliceOfRows, rows: Arrived) -> None:
+        """Rows of a slice wait from now on."""
+        self.weight -= one.weight
+        one.rows += len(rows.keys)
+        one.size += 0 if self.plan.numeric else sum(rows.sizes)
+        self.weight += one.weight
+        for key, time, states in zip(rows.keys, rows.times, rows.states, strict=True):
+            heappush(self.waiting, (time, key, self.number, states))
+            self.number += 1
+
+    def _take_over(self, parts: Iterable[Arrived]) -> None:
+        """Keep rows, which the next commit writes, if their letter has not written them."""
+        for end, (rows, blocks) in self._blocks(parts).items():
+            one = self._slice(end)
+            self._keep(one, rows)
+            one.blocks.take(blocks)
+            if not self.careful or end in self.anew:
+                one.blocks.unwritten.update(blocks)
+                self.changed.add(end)
+
+    # ------------------------------------------------------------------------------------------------------- with the letter
 
     def prepare(self) -> None:
         """Get ready to complete: write what cannot wait for the commit."""
         if self.careful:
-            for end, blocks in self._blocks(self._parts()).items():
-                self._write(end, blocks)
+            for end, (_, blocks) in self._blocks(self.taken).items():
+                if end not in self.anew:  # the next commit writes all of it
+                    self._write(end, blocks)
         for end in self.gone:
             self.blocks.remove(end)
         if self.gone and len(self.gone) == len(self.slices):
             self.table.delete_many([CLOSING])
         elif self.given:
             time, key, *_ = self.given[-1]
-            self.table.update({CLOSING: {"end": end_of(time), "key": key}})
+            self.table.update({CLOSING: {"end": end_of(time), "key": key, "by_time": self.by_time}})
 
     def _write(self, end: int, blocks: dict[int, RowBlock]) -> None:
         rows = [[end, number, block.keys, block.entries] for number, block in blocks.items()]
-        self.blocks.write(end, dict(zip(blocks, self.blocks.encoded(rows), strict=True)))
+        data = dict(zip(blocks, self.blocks.encoded(rows), strict=True))
+        self.blocks.write(end, data, whole=end in self.anew)
 
     def complete(self) -> None:
         """The letter is complete."""
-        if self.taken:
-            parts = self._parts()
-            for end, blocks in self._blocks(parts).items():
-                one = self._slice(end)
-                one.blocks.take(blocks)
-                self._count(one, parts[end].sizes)
-                if not self.careful:  # otherwise the letter has written them
-                    one.blocks.unwritten.update(blocks)
-                    self.changed.add(end)
-            for part in self.taken:
-                for key, time, states, _ in zip(*part, strict=True):
-                    self._waits(key, time, states)
+        self._take_over(self.taken)
         self._keep_out()
         for end in self.gone:
             self.weight -= self.slices.pop(end).weight
@@ -248,7 +277,9 @@ class OpenSliding(LetterPart):
         out = self.out
         for key, one in self.fresh.items():
             out.pop(key, None)
-            out[key] = one.apply()
+            rows = one.apply()
+            if rows.times:
+                out[key] = rows
         while out:
             key = next(iter(out))
             if out[key].last > self.over:
@@ -277,8 +308,12 @@ class OpenSliding(LetterPart):
             blocks = self.slices[end].blocks
             self._write(end, blocks.unwritten)
             blocks.unwritten.clear()
+        if self.anew:
+            self.table.delete_many([CLOSING])
+            self.slices = {end: one for end, one in self.slices.items() if one.rows}
         self.blocks.complete()
         self.changed.clear()
+        self.anew.clear()
 
     # ------------------------------------------------------------------------------------------------------------ closing
 
@@ -295,13 +330,18 @@ class OpenSliding(LetterPart):
         window with which there are `room` results or more. With the last of them, what no later window holds is gone."""
         states: list[States] = []
         found = ClosedWindows([], [], [], [states])
+        self.by_time, self.refused = closed is not None, []
         while self.waiting and (closed is None or end_of(self.waiting[0][0]) <= closed):
             if len(found.keys) >= room:
                 return found._replace(more=True)
             time, key, *_ = self.waiting[0]
             rows = self._next_window(time, key)
-            made = self._next(key).add(time, [one for *_, one in rows])
-            states += [self.plan.copy(made) for _ in rows]
+            try:
+                made = self._put(time, key, rows)
+            except UserCodeError as error:
+                self.refused += [Refused(time, key, one, error) for *_, one in rows]
+                continue
+            states += made
             found.starts.extend([end_of(time) - self.size] * len(rows))
             found.ends.extend([end_of(time)] * len(rows))
             found.keys.extend([key] * len(rows))
@@ -315,11 +355,18 @@ class OpenSliding(LetterPart):
         self.given += rows
         return rows
 
-    def _next(self, key: bytes) -> NextRows[States]:
-        """What the letter adds to the rows of a key. The key whose window came last comes last."""
+    def _put(self, time: int, key: bytes, rows: Sequence[Waiting]) -> list[States]:
+        """Put rows of one window to those of their key. Returns what the window of each holds: it is the same, but for what is of the row
+        itself."""
         one = self.fresh.pop(key, None) or NextRows(self.out.get(key) or KeyRows[States](), self.size, self._join)
-        self.fresh[key] = one
-        return one
+        self.fresh[key] = one  # the key whose window came last comes last
+        with blaming(self.step, lambda _: f" (key {key!r}, window that ends at {end_of(time)})"):
+            made = one.add(time, [states for *_, states in rows])
+            found = [self.plan.copy(made) for _ in rows]
+        for place in self.plan.of_last:
+            for window, (*_, states) in zip(found, rows, strict=True):
+                window[place] = states[place]
+        return found
 
     def _join(self, earlier: States, later: States) -> States:
         plan = self.plan
@@ -327,11 +374,7 @@ class OpenSliding(LetterPart):
 
     def _forget(self, closed: int | None) -> bool:
         """Drop the slices of which no window can hold a row any more, as many as a step may. Returns whether there are more."""
-        if closed is None:
-            self.over = max([*self.slices, NO_TIME])
-            ends = sorted(self.slices)
-        else:
-            self.over = passed(closed, self.size)
-            ends = sorted(end for end in self.slices if end <= self.over + 1)
+        self.over = max([*self.slices, NO_TIME]) if closed is None else passed(closed, self.size)
+        ends = sorted(end for end in self.slices if closed is None or end <= self.over + 1)
         self.gone = ends[:STEP_SLICES]
         return len(ends) > STEP_SLICES
