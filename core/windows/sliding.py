@@ -24,7 +24,9 @@ from math import isqrt
 from typing import Generic, TypeVar
 
 SLICES = 8
-"""Rows are stored, and deleted, together with those of an eighth of a window."""
+"""Rows are stored, and deleted, together with those of an eighth of a window …"""
+LEAST_SLICE_MS = 1_000
+"""… or of a second, if that is longer: a slice takes a row of the table."""
 LEAST_BLOCK = 16
 """The fewest rows of a past pane of which each has what follows it at hand."""
 
@@ -38,13 +40,22 @@ def end_of(time: int) -> int:
     return time + 1
 
 
+def closed_times(closed: int) -> int:
+    """The windows of rows up to the returned time are closed. `closed`: windows that end there or before are.
+
+    >>> closed_times(end_of(100))
+    100
+    """
+    return closed - 1
+
+
 def slice_ms(size: int) -> int:
     """How long the slices are in which rows are stored.
 
-    >>> slice_ms(600_000), slice_ms(5)
-    (75000, 1)
+    >>> slice_ms(600_000), slice_ms(500)
+    (75000, 1000)
     """
-    return -(-size // SLICES)
+    return max(-(-size // SLICES), LEAST_SLICE_MS)
 
 
 def slice_end(time: int, length: int) -> int:

@@ -40,6 +40,7 @@ Where = Expression | Callable[[Any], Any] | None
 RowTest = Node | Callable[[Any], Any]
 Fold = Callable[[list[Any], Sequence[int], Sequence[Any]], None]
 Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
+Join = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 AddLoop = Callable[[Iterable[Any], Iterable[Any], Sequence[list[Any]], dict[Any, list[Any]]], None]
 MOST_OF = 200
 """The letters of what a field is of that its schema keeps."""
@@ -347,6 +348,9 @@ class AggregatePlan:
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
         self.joins = [part.merge or part.join for part in self.parts]
+        self.joined: Join = _compile_join(self.parts)
+        """Makes the states of rows from those of the earlier and of the later ones, if all `joins` are known. It may change both, if they
+        have copies."""
         self.merge: Loop = _compile_merge(self.parts)
         """Merges partial states in place: `merge(keys, partials, states)`."""
         self._add_items = _compile_add(self.parts, self.met_by, items=True)
@@ -359,6 +363,8 @@ class AggregatePlan:
         self._judges = [self._judge(one) for one in self.conditions]
         self._starts = [part.start for part in self.parts]
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
+        self.has_copies = bool(self._copies)
+        """Whether some states may be changed in place."""
         self._results = _compile_results(self.names, self.parts)
         self._former = _compile_results([*map(before_of, self.names)], self.parts)
         self.of_last = [i for i, part in enumerate(parts.values()) if part.name == "last" and part.where is None]
@@ -495,10 +501,6 @@ class AggregatePlan:
         for i, copy in self._copies:
             made[i] = copy(made[i])
         return made
-
-    def joined(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
-        """The states of one session made from those of two."""
-        return [join(a, b) for join, a, b in zip(self.joins, earlier, later, strict=True) if join is not None]
 
     def results(self, states: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """The results of many keys, as users see them."""
@@ -675,6 +677,25 @@ def _compile_merge(parts: Sequence[Aggregate]) -> Loop:
             lines.append(f"        s[{i}] = merge_{i}(s[{i}], p[{i}])")
     exec("\n".join(lines), scope)
     return scope["loop"]
+
+
+JOINS = {
+    "count": "a[{i}] + b[{i}]",
+    "sum": "a[{i}] + b[{i}]",
+    "min": "b[{i}] if a[{i}] is None or (b[{i}] is not None and b[{i}] < a[{i}]) else a[{i}]",
+    "max": "b[{i}] if a[{i}] is None or (b[{i}] is not None and b[{i}] > a[{i}]) else a[{i}]",
+}
+"""Expressions that put two states together."""
+
+
+def _compile_join(parts: Sequence[Aggregate]) -> Join:
+    scope: dict[str, Any] = {}
+    made: list[str] = []
+    for i, part in enumerate(parts):
+        scope[f"join_{i}"] = part.merge or part.join
+        made.append(JOINS.get(part.name, "join_{i}(a[{i}], b[{i}])").format(i=i))
+    exec(f"def joined(a, b):\n    return [{', '.join(made)}]", scope)
+    return scope["joined"]
 
 
 def _compile_results(names: Sequence[str], parts: Sequence[Aggregate]) -> Callable[[Any], list[dict[str, Any]]]:

@@ -21,8 +21,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ....core.progress.frames import NO_TIME
-from ....core.windows.sliding import KeyRows, NextRows, end_of, passed, slice_end, slice_ms
+from ....core.windows.sliding import KeyRows, NextRows, closed_times, end_of, passed, slice_end, slice_ms
 from ...job.steps.keyed import WindowStep
+from ...job.types.aggregates import Join
 from ...records.columns.selecting import all_mappings
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
@@ -43,7 +44,6 @@ STEP_SLICES = 100
 States = list[Any]
 Waiting = tuple[int, bytes, int, States]
 """A row by its time, its key and its number among all rows of the task: this is the order of results."""
-of_window = itemgetter(0, 1)
 
 
 class Refused(NamedTuple):
@@ -93,6 +93,7 @@ class OpenSliding(LetterPart):
         self.careful = False
         self.early = None
         """A window has one result: the final one."""
+        self._join: Join = self._joined if self.plan.has_copies else self.plan.joined
         self.slice_ms = slice_ms(self.size)
         self.slices: dict[int, SliceOfRows] = {}
         """By the end of the slice."""
@@ -146,7 +147,7 @@ class OpenSliding(LetterPart):
 
     def _give_again(self) -> None:
         """The results of these rows are out."""
-        for (time, key), rows in groupby(self.given, of_window):
+        for (time, key), rows in groupby(self.given, itemgetter(0, 1)):
             with contextlib.suppress(UserCodeError):  # they were left out
                 self._put(time, key, [*rows])
         self._keep_out()
@@ -189,7 +190,8 @@ class OpenSliding(LetterPart):
 
     def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
         """Take rows. A row is late if its own window is closed: it is in no later one either."""
-        late = [place for place, time in enumerate(times) if end_of(time) <= closed]
+        upto = closed_times(closed)
+        late = [place for place, time in enumerate(times) if time <= upto]
         if late:
             kept = sorted(set(range(len(keys))).difference(late))
             keys, times, values = pick(keys, kept), pick(times, kept), pick(values, kept)
@@ -331,44 +333,55 @@ class OpenSliding(LetterPart):
         states: list[States] = []
         found = ClosedWindows([], [], [], [states])
         self.by_time, self.refused = closed is not None, []
-        while self.waiting and (closed is None or end_of(self.waiting[0][0]) <= closed):
+        waiting = self.waiting
+        upto = None if closed is None else closed_times(closed)
+        while waiting and (upto is None or waiting[0][0] <= upto):
             if len(found.keys) >= room:
                 return found._replace(more=True)
-            time, key, *_ = self.waiting[0]
-            rows = self._next_window(time, key)
+            rows = self._next_window()
+            time, key, *_ = rows[0]
             try:
-                made = self._put(time, key, rows)
+                states += self._put(time, key, rows)
             except UserCodeError as error:
                 self.refused += [Refused(time, key, one, error) for *_, one in rows]
                 continue
-            states += made
-            found.starts.extend([end_of(time) - self.size] * len(rows))
-            found.ends.extend([end_of(time)] * len(rows))
+            end = end_of(time)
+            found.starts.extend([end - self.size] * len(rows))
+            found.ends.extend([end] * len(rows))
             found.keys.extend([key] * len(rows))
         return found._replace(more=self._forget(closed))
 
-    def _next_window(self, time: int, key: bytes) -> list[Waiting]:
-        """Take out the rows of this time and key, which come first."""
-        rows: list[Waiting] = []
-        while self.waiting and of_window(self.waiting[0]) == (time, key):
-            rows.append(heappop(self.waiting))
+    def _next_window(self) -> list[Waiting]:
+        """Take out the rows of the time and key that come first."""
+        waiting = self.waiting
+        rows = [heappop(waiting)]
+        time, key, *_ = rows[0]
+        while waiting and waiting[0][0] == time and waiting[0][1] == key:
+            rows.append(heappop(waiting))
         self.given += rows
         return rows
 
     def _put(self, time: int, key: bytes, rows: Sequence[Waiting]) -> list[States]:
         """Put rows of one window to those of their key. Returns what the window of each holds: it is the same, but for what is of the row
         itself."""
-        one = self.fresh.pop(key, None) or NextRows(self.out.get(key) or KeyRows[States](), self.size, self._join)
-        self.fresh[key] = one  # the key whose window came last comes last
-        with blaming(self.step, lambda _: f" (key {key!r}, window that ends at {end_of(time)})"):
-            made = one.add(time, [states for *_, states in rows])
-            found = [self.plan.copy(made) for _ in rows]
-        for place in self.plan.of_last:
-            for window, (*_, states) in zip(found, rows, strict=True):
-                window[place] = states[place]
+        fresh, plan = self.fresh, self.plan
+        one = fresh.pop(key, None)
+        if one is None:
+            one = NextRows(self.out.get(key) or KeyRows[States](), self.size, self._join)
+        fresh[key] = one  # the key whose window came last comes last
+        try:
+            made = one.add(time, [row[3] for row in rows])
+            found = [plan.copy(made) for _ in rows]
+        except Exception:
+            with blaming(self.step, lambda _: f" (key {key!r}, window that ends at {end_of(time)})"):
+                raise
+        for place in plan.of_last:
+            for window, row in zip(found, rows, strict=True):
+                window[place] = row[3][place]
         return found
 
-    def _join(self, earlier: States, later: States) -> States:
+    def _joined(self, earlier: States, later: States) -> States:
+        """As the plan joins them, but it changes neither."""
         plan = self.plan
         return plan.joined(plan.copy(earlier), plan.copy(later))
 

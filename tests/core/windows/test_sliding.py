@@ -122,6 +122,6 @@ def test_records_that_are_read_again_begin_anew() -> None:
 
 
 def test_slices_and_what_is_over() -> None:
-    assert [slice_end(time, slice_ms(80)) for time in (-11, -10, 0, 9, 10)] == [-10, 0, 10, 10, 20]
-    assert [slice_ms(size) for size in (1, 8, 9)] == [1, 1, 2]
+    assert [slice_end(time, 10) for time in (-11, -10, 0, 9, 10)] == [-10, 0, 10, 10, 20]
+    assert [slice_ms(size) for size in (1, 7_999, 8_000, 8_001)] == [1_000, 1_000, 1_000, 1_001]
     assert passed(end_of(20), 10) == 11
