@@ -223,7 +223,7 @@ def first(of: Selectors, *, where: Where = None) -> Aggregate:
 
 
 def last(of: Selectors, *, where: Where = None) -> Aggregate:
-    """The value of the last row."""
+    """The value of the last row. In a sliding window this is the row whose window it is."""
     selector, condition = taken(of, "last"), condition_of(where, "last")
     if condition is None:
         return Aggregate(
@@ -256,8 +256,9 @@ def last(of: Selectors, *, where: Where = None) -> Aggregate:
 def reduce(of: Selector, fn: Callable[[Any, Any], Any], *, where: Where = None) -> Aggregate:
     """The values put together: it begins with the first one, and `fn(so_far, value)` returns the next. None before the first row.
 
-    The rows come in the order of the stream's partition. The states of two sessions that become one are put together by `fn`, too. For a
-    beginning of its own, or for partial states before a shuffle, take `hg.aggregate`.
+    The rows come in the order of the stream's partition. The states of two sessions that become one are put together by `fn`, too, and so
+    are the parts of a sliding window, where `fn` must be associative. For a beginning of its own, or for partial states before a shuffle,
+    take `hg.aggregate`.
     """
     check_function(fn, "hg.reduce(fn=…)", number=2, signature="(so_far, value)")
     return Aggregate(

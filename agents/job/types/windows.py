@@ -135,8 +135,8 @@ def session(gap: str | float, *, grace: str | float = 0, time: Literal["event", 
 
 
 def sliding(size: str | float, *, grace: str | float = 0, time: Literal["event", "processing"] = "event") -> Window:
-    """A window for each row: the time before it, `size` long, up to and including the row and others of the same time. Each row has a
-    result, which comes when no earlier row is expected any more.
+    """A window for each row: the time before it, `size` long, up to and including the row and others of the same time. Each row has one
+    result, which comes when no earlier row is expected any more. `hg.last(…)` is of the row itself.
 
     >>> str(sliding("10m"))
     'sliding-10m'
