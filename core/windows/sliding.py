@@ -31,7 +31,7 @@ LEAST_BLOCK = 16
 """The fewest rows of a past pane of which each has what follows it at hand."""
 
 S = TypeVar("S")
-Join = Callable[[S, S], S]
+PutTogether = Callable[[S, S], S]
 """Puts the states of two runs of rows together, the earlier one first."""
 
 
@@ -86,7 +86,7 @@ class PastPane(Generic[S]):
 
     __slots__ = ("_behind", "_from", "_join", "_length", "_states", "_times", "_together")
 
-    def __init__(self, times: Sequence[int], states: Sequence[S], join: Join[S]) -> None:
+    def __init__(self, times: Sequence[int], states: Sequence[S], join: PutTogether[S]) -> None:
         self._times = times
         self._states = states
         self._join = join
@@ -150,7 +150,7 @@ class NextRows(Generic[S]):
 
     __slots__ = ("_anew", "_join", "_last", "_pane", "_past", "_size", "_so_far", "_states", "_times", "of")
 
-    def __init__(self, of: KeyRows[S], size: int, join: Join[S]) -> None:
+    def __init__(self, of: KeyRows[S], size: int, join: PutTogether[S]) -> None:
         self.of = of
         self._size = size
         self._join = join

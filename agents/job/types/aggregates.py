@@ -40,7 +40,7 @@ Where = Expression | Callable[[Any], Any] | None
 RowTest = Node | Callable[[Any], Any]
 Fold = Callable[[list[Any], Sequence[int], Sequence[Any]], None]
 Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
-Join = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
+JoinStates = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 AddLoop = Callable[[Iterable[Any], Iterable[Any], Sequence[list[Any]], dict[Any, list[Any]]], None]
 MOST_OF = 200
 """The letters of what a field is of that its schema keeps."""
@@ -349,7 +349,7 @@ class AggregatePlan:
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
         self.joins = [part.merge or part.join for part in self.parts]
-        self.joined: Join = _compile_join(self.parts)
+        self.joined: JoinStates = _compile_join(self.parts)
         """Makes the states of rows from those of the earlier and of the later ones, if all `joins` are known. It may change both, if they
         have copies."""
         self.merge: Loop = _compile_merge(self.parts)
@@ -689,7 +689,7 @@ JOINS = {
 """Expressions that put two states together."""
 
 
-def _compile_join(parts: Sequence[Aggregate]) -> Join:
+def _compile_join(parts: Sequence[Aggregate]) -> JoinStates:
     scope: dict[str, Any] = {}
     made: list[str] = []
     for i, part in enumerate(parts):

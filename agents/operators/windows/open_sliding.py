@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ....core.progress.frames import NO_TIME
 from ....core.windows.sliding import KeyRows, NextRows, closed_times, end_of, passed, slice_end, slice_ms
 from ...job.steps.keyed import WindowStep
-from ...job.types.aggregates import Join
+from ...job.types.aggregates import JoinStates
 from ...records.columns.selecting import all_mappings
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
@@ -41,17 +41,17 @@ ROW_ROOM = 16
 STEP_SLICES = 100
 """The most slices that one step deletes."""
 
-States = list[Any]
-Waiting = tuple[int, bytes, int, States]
+RowStates = list[Any]
+WaitingRow = tuple[int, bytes, int, RowStates]
 """A row by its time, its key and its number among all rows of the task: this is the order of results."""
 
 
-class Refused(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that has no result, because its states could not be put together with others."""
 
     time: int
     key: bytes
-    states: States
+    states: RowStates
     error: UserCodeError
 
 
@@ -60,7 +60,7 @@ class Arrived(NamedTuple):
 
     keys: list[bytes]
     times: list[int]
-    states: list[States]
+    states: list[RowStates]
     sizes: list[int]
 
 
@@ -93,13 +93,13 @@ class OpenSliding(LetterPart):
         self.careful = False
         self.early = None
         """A window has one result: the final one."""
-        self._join: Join = self._joined if self.plan.has_copies else self.plan.joined
+        self._join: JoinStates = self._joined if self.plan.has_copies else self.plan.joined
         self.slice_ms = slice_ms(self.size)
         self.slices: dict[int, SliceOfRows] = {}
         """By the end of the slice."""
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingRow] = []
         """A heap."""
-        self.out: dict[bytes, KeyRows[States]] = {}
+        self.out: dict[bytes, KeyRows[RowStates]] = {}
         """The rows whose results are out; the key whose last row is the oldest comes first."""
         self.number = 0
         """How many rows there were."""
@@ -111,15 +111,15 @@ class OpenSliding(LetterPart):
         self.by_time = True
         """It was time that closed windows last, not an end."""
         self.taken: list[Arrived] = []
-        self.given: list[Waiting] = []
+        self.given: list[WaitingRow] = []
         """Rows whose results the letter has emitted."""
-        self.fresh: dict[bytes, NextRows[States]] = {}
+        self.fresh: dict[bytes, NextRows[RowStates]] = {}
         """What that adds to the rows of each key."""
         self.gone: list[int] = []
         """The slices that the letter drops."""
         self.over = NO_TIME
         """No window holds a row of this time, or of one before."""
-        self.refused: list[Refused] = []
+        self.refused: list[RefusedRow] = []
         """What the last step has left out."""
         self.blocks: BlockStore[int] = BlockStore(table, self)
         self._load(floored)
@@ -127,7 +127,7 @@ class OpenSliding(LetterPart):
 
     def _load(self, floored: bool) -> None:
         """Load what the table holds."""
-        stored: list[tuple[int, int, list[Any], list[States]]] = []
+        stored: list[tuple[int, int, list[Any], list[RowStates]]] = []
         self.blocks.load(lambda end, number, block: stored.append((end, number, block[2], block[3])))
         for end, number, keys, entries in sorted(stored, key=itemgetter(0, 1)):
             names, times = [key for key, _ in keys], [time for _, time in keys]
@@ -179,7 +179,7 @@ class OpenSliding(LetterPart):
         """Count the results that are still to come, the rows that are kept, and when the first of the windows ends."""
         return OpenCounts(len(self.waiting), sum(one.rows for one in self.slices.values()), self.first_end())
 
-    def _sizes(self, keys: Sequence[bytes], states: list[States]) -> list[int]:
+    def _sizes(self, keys: Sequence[bytes], states: list[RowStates]) -> list[int]:
         """What rows take in the table. Raises for a state that it could not store."""
         return [len(key) + len(data) + ROW_ROOM for key, data in zip(keys, self.blocks.encoded(states), strict=True)]
 
@@ -330,7 +330,7 @@ class OpenSliding(LetterPart):
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out the results of windows that end no later than `closed` (None: any), ordered by end, then by key. It stops after the
         window with which there are `room` results or more. With the last of them, what no later window holds is gone."""
-        states: list[States] = []
+        states: list[RowStates] = []
         found = ClosedWindows([], [], [], [states])
         self.by_time, self.refused = closed is not None, []
         waiting = self.waiting
@@ -343,7 +343,7 @@ class OpenSliding(LetterPart):
             try:
                 states += self._put(time, key, rows)
             except UserCodeError as error:
-                self.refused += [Refused(time, key, one, error) for *_, one in rows]
+                self.refused += [RefusedRow(time, key, one, error) for *_, one in rows]
                 continue
             end = end_of(time)
             found.starts.extend([end - self.size] * len(rows))
@@ -351,7 +351,7 @@ class OpenSliding(LetterPart):
             found.keys.extend([key] * len(rows))
         return found._replace(more=self._forget(closed))
 
-    def _next_window(self) -> list[Waiting]:
+    def _next_window(self) -> list[WaitingRow]:
         """Take out the rows of the time and key that come first."""
         waiting = self.waiting
         rows = [heappop(waiting)]
@@ -361,13 +361,13 @@ class OpenSliding(LetterPart):
         self.given += rows
         return rows
 
-    def _put(self, time: int, key: bytes, rows: Sequence[Waiting]) -> list[States]:
+    def _put(self, time: int, key: bytes, rows: Sequence[WaitingRow]) -> list[RowStates]:
         """Put rows of one window to those of their key. Returns what the window of each holds: it is the same, but for what is of the row
         itself."""
         fresh, plan = self.fresh, self.plan
         one = fresh.pop(key, None)
         if one is None:
-            one = NextRows(self.out.get(key) or KeyRows[States](), self.size, self._join)
+            one = NextRows(self.out.get(key) or KeyRows[RowStates](), self.size, self._join)
         fresh[key] = one  # the key whose window came last comes last
         try:
             made = one.add(time, [row[3] for row in rows])
@@ -380,7 +380,7 @@ class OpenSliding(LetterPart):
                 window[place] = row[3][place]
         return found
 
-    def _joined(self, earlier: States, later: States) -> States:
+    def _joined(self, earlier: RowStates, later: RowStates) -> RowStates:
         """As the plan joins them, but it changes neither."""
         plan = self.plan
         return plan.joined(plan.copy(earlier), plan.copy(later))

@@ -52,12 +52,12 @@ from .floors import Floor
 from .late_rows import write_late
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
-from .open_sliding import OpenSliding, Refused
+from .open_sliding import OpenSliding, RefusedRow
 from .open_windows import OpenCounts, OpenWindows
 from .session_arrays import SessionArrays, open_sessions
 
 Assign = Callable[[Buffer | None], WindowedRows]
-Kept = OpenSessions | SessionArrays | OpenSliding | OpenRows | OpenWindows
+KeptState = OpenSessions | SessionArrays | OpenSliding | OpenRows | OpenWindows
 """What is kept of the windows of a step."""
 STEP_RESULTS = 10_000
 """The maximum number of results of one step: the outputs of a letter must not exceed what one transaction should hold."""
@@ -98,7 +98,7 @@ class WindowOp(Operator):
         self.partial = step.takes_partials
         rule = sessions.closed_up_to if window.of_sessions else spans.closed_up_to
         self.floor = Floor.of(self.table, window.grace_ms, rule)
-        self.kept: Kept
+        self.kept: KeptState
         if window.sliding:
             self.kept = OpenSliding(step, self.table, floored=self.floor.at > NO_TIME)
         elif window.spans is None:
@@ -173,7 +173,7 @@ class WindowOp(Operator):
         self.kept = self.kept.in_lists()
         return self.kept
 
-    def _caught_up(self) -> Kept:
+    def _caught_up(self) -> KeptState:
         """What is kept, with all that the letter has taken."""
         kept = self.kept
         return self._sessions_in_lists() if isinstance(kept, SessionArrays) and not kept.caught_up() else kept
@@ -449,7 +449,7 @@ class WindowOp(Operator):
         """What becomes of a result that fails: its window is gone from the state."""
         return (self.step.on_error or self.env.app.on_error) if not self.env.app.tables else "fail"
 
-    def _leave_out(self, refused: Iterable[Refused], by: str) -> None:
+    def _leave_out(self, refused: Iterable[RefusedRow], by: str) -> None:
         """Leave out the results of rows whose states could not be put together with others, if the policy says so. The letter of each is
         the state that the row makes alone."""
         for time, key, state, error in refused:
