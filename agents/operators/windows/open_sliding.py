@@ -380,7 +380,7 @@ class OpenSliding(LetterPart):
                 window[place] = row[3][place]
         return found
 
-    def _joined(self, earlier: RowStates, later: RowStates) -> RowStates:
+    def _joined(self, earlier: Sequence[Any], later: Sequence[Any]) -> RowStates:
         """As the plan joins them, but it changes neither."""
         plan = self.plan
         return plan.joined(plan.copy(earlier), plan.copy(later))
