@@ -49,7 +49,8 @@ def _rows_that_are_out_are_forgotten_at_a_restart() -> list[tuple[Any, str, Any]
 
 
 def _a_failed_letter_keeps_what_it_has_given() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windows.open_sliding import NO_TIME, OpenSliding
+    from headgate.agents.operators.windows.open_sliding import OpenSliding
+    from headgate.core.progress.frames import NO_TIME
 
     def drop(self: Any) -> None:
         self.taken, self.gone, self.over, self.given = [], [], NO_TIME, []
@@ -59,7 +60,8 @@ def _a_failed_letter_keeps_what_it_has_given() -> list[tuple[Any, str, Any]]:
 
 
 def _how_far_results_are_out_is_not_stored() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windows.open_sliding import CLOSING, OpenSliding
+    from headgate.agents.operators.windows.open_sliding import OpenSliding
+    from headgate.agents.operators.windows.open_windows import CLOSING
 
     original = OpenSliding.prepare
 
