@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.types.ranked import arg_max, arg_min, top
     from headgate.agents.job.types.sketches import count_distinct, quantile
     from headgate.agents.job.types.timestamps import field
-    from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
+    from headgate.agents.job.types.windows import Window, hopping, session, sliding, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
     from headgate.agents.process.calls import drain, drains, grow, metadata, pause, resume, scale, start, stop, withdraw
     from headgate.agents.process.inside import HostedWorker, run, running
@@ -141,6 +141,7 @@ __all__ = [
     "running",
     "scale",
     "session",
+    "sliding",
     "start",
     "stop",
     "sum",
@@ -178,7 +179,7 @@ _FROM = {
     "agents.job.declare.ends": "TableView",
     "agents.job.declare.streams": "BatchedStream ColumnStream SparkStream Stream WindowedStream",
     "agents.job.types.timestamps": "field",
-    "agents.job.types.windows": "Window hopping session tumbling window_key",
+    "agents.job.types.windows": "Window hopping session sliding tumbling window_key",
     "core.choosing.chooser": "Choice",
     "core.columns.expressions": "Expression coalesce col concat greatest least when",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",

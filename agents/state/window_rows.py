@@ -11,6 +11,7 @@ from msgpack import Unpacker, UnpackException
 
 from ...core.graph.schema import WINDOW, WITH_ROWS
 from ...core.settings import duration_ms
+from ...core.windows import sliding
 from ...core.windows.results import END_FIELD, START_FIELD
 from ...core.windows.sessions import end_of
 from ..records.values.serdes import stored as states
@@ -40,16 +41,20 @@ class WindowFormat(NamedTuple):
     """The size of a window, or the gap of sessions."""
     rows: bool = False
     """It keeps rows, and no states."""
+    sliding: bool = False
+    """Each row has a window of its own, and the states that it makes alone."""
 
     @classmethod
     def of(cls, kind: str) -> WindowFormat:
         """The format for the kind of window in a schema.
 
-        >>> WindowFormat.of("window hopping-1m-every-10s"), WindowFormat.of("window session-30s")
-        (WindowFormat(sessions=False, length=60000, rows=False), WindowFormat(sessions=True, length=30000, rows=False))
+        >>> WindowFormat.of("window hopping-1m-every-10s")
+        WindowFormat(sessions=False, length=60000, rows=False, sliding=False)
+        >>> WindowFormat.of("window session-30s") == WindowFormat(sessions=True, length=30_000)
+        True
         """
         name, length, *_ = kind.removeprefix(WINDOW).split("-")
-        return cls(name == "session", duration_ms(length), kind.endswith(WITH_ROWS))
+        return cls(name == "session", duration_ms(length), kind.endswith(WITH_ROWS), name == "sliding")
 
     def place(self, value: bytes) -> tuple[Any, int] | None:
         """Where a stored row stands among the others: windows by end and number of the block, sessions by key and start. None if it holds
@@ -76,4 +81,7 @@ class WindowFormat(NamedTuple):
             key, start, last, states = stored
             return [WindowState(key, start, end_of(last, self.length), states[0] if self.rows else states)]
         end, _, keys, states = stored
+        if self.sliding:
+            ends = [(key, sliding.end_of(time)) for key, time in keys]
+            return [WindowState(key, at - self.length, at, one) for (key, at), one in zip(ends, states, strict=True)]
         return [WindowState(one, end - self.length, end, state) for one, state in zip(keys, states, strict=True)]

@@ -366,7 +366,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_open_window_keys",
         GAUGE,
-        "Keys in the open windows of a step.",
+        "Keys in the open windows of a step; of sliding windows, the rows that are kept.",
         ("step",),
         _steps(windows_of, "entries"),
     ),

@@ -66,7 +66,8 @@ class TableReader(Mapping[Any, Any]):
 
 class WindowReader(Mapping[tuple[Any, int], dict[str, Any]]):
     """The open windows of a step, with the keys of all tasks. By key and start of the window: the window, and its aggregates so far or,
-    under `rows`, the records that it keeps for an actor.
+    under `rows`, the records that it keeps for an actor. Of sliding windows: the records that are kept, by key and the start of their own
+    window, with what they add to windows.
     """
 
     def __init__(self, step: WindowStep, parts: Mapping[str, Any]) -> None:
@@ -93,12 +94,16 @@ class WindowReader(Mapping[tuple[Any, int], dict[str, Any]]):
     def _found(self) -> dict[tuple[bytes, int], dict[str, Any]]:
         """By the bytes of the key: 1 and True are two keys."""
         step = self._step
-        format = WindowFormat(step.window.spans is None, step.window.size_ms, step.rows is not None)
+        window = step.window
+        format = WindowFormat(window.of_sessions, window.size_ms, step.rows is not None, window.sliding)
         found: dict[tuple[bytes, int, int], list[Any]] = {}
         rows = [value for part in self._parts.values() for slot, value in part.range() if isinstance(slot, int)]
         for one in chain.from_iterable(map(format.states, sorted(rows, key=itemgetter(0, 1)))):
             if format.rows and not format.sessions:
                 found.setdefault((one.key, one.start, one.end), []).append(one.states)
+            elif format.sliding and (one.key, one.start, one.end) in found:  # records of one time have one window
+                before = found[one.key, one.start, one.end]
+                found[one.key, one.start, one.end] = self._step.plan.joined(before, one.states)
             else:
                 found[one.key, one.start, one.end] = one.states
         return {

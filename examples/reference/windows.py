@@ -35,6 +35,12 @@ def session() -> None:
     assert found == [(1_000, 19_000, 2), (30_000, 40_000, 1)]
 
 
+def sliding() -> None:
+    """sliding"""
+    found = results(hg.sliding("10s"), 1_000, 9_000, 11_000)  # the last one is ten seconds behind the first
+    assert found == [(-8_999, 1_001, 1), (-999, 9_001, 2), (1_001, 11_001, 2)]
+
+
 def window() -> None:
     """Window"""
     assert str(hg.tumbling("1m", grace="10s")) == "tumbling-1m"  # the name of a window that is given none

@@ -61,7 +61,7 @@ PARTS = (
         "when", "coalesce", "concat", "least", "greatest", "Digits",
     )),
     Part("windows", "Windows and aggregates", "See [Windows](../../windows.md).", (
-        "tumbling", "hopping", "session", "Window", "window_key", "WindowedStream", *_members("WindowedStream", "agg process"),
+        "tumbling", "hopping", "session", "sliding", "Window", "window_key", "WindowedStream", *_members("WindowedStream", "agg process"),
         *("count", "sum", "min", "max", "mean", "first", "last", "arg_max", "arg_min", "top"),
         *("count_distinct", "quantile", "collect", "reduce"),
         *("aggregate", "Aggregate"),
@@ -123,7 +123,9 @@ NOT_FOR_USERS = {
     "Serde.header_name": "outputs ask",
     "Serde.within": "streams and tables of the job ask",
     "Window.holds_ms": "what a window is made of",
+    "Window.of_sessions": "what a window is made of",
     "Window.size_ms": "what a window is made of",
+    "Window.sliding": "what a window is made of",
 }
 """Public names that no user needs, with the reason."""
 

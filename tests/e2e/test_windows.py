@@ -135,3 +135,54 @@ async def test_every_kind_of_window_is_exact_over_kill_9(job, topic):
         assert {at: one[:2] for at, one in found.items()} == {
             at: (len(xs), sum(xs)) for at, xs in expected[name].items()
         }
+
+
+SLIDING_SOURCE = """
+from typing import TypedDict
+
+import headgate as hg
+
+class Row(TypedDict):
+    k: str
+    ts: int
+    x: int
+
+app = hg.App("JOB", settings={"watermark.idle-timeout": "1h"})
+rows = app.input("IN", serde=hg.json(Row), timestamp="ts", max_out_of_order="1s")
+made = {"n": hg.count(), "total": hg.sum("x"), "least": hg.min("x"), "own": hg.last("x")}
+rows.repartition("k").window(hg.sliding("3s", grace="500ms"), late="LATE").agg(**made).to("ROWS")
+rows.columns().repartition("k", name="apart").window(hg.sliding("3s"), name="columns").agg(**made).to("COLUMNS")
+"""
+
+
+async def test_each_row_has_its_sliding_window_once_and_complete_over_kill_9(job, topic):
+    """A process dies in the middle, twice: rows that wait, and rows whose results are out, are in the task log. Rows come out of order, and
+    several at a time."""
+    inp, late, of_rows, of_columns = topic("in", 2), topic("late", 1), topic("rows", 2), topic("columns", 2)
+    base = 1_700_000_000_000
+    times = [base + (n - n % 2) * 40 - n % 5 * 150 + n // 500 * 1_500 for n in range(1500)]
+    rows = [{"k": f"k{n % 3}", "ts": ts, "x": n} for n, ts in enumerate(times)]
+    source = SLIDING_SOURCE.replace("IN", inp).replace("LATE", late)
+    source = source.replace("ROWS", of_rows).replace("COLUMNS", of_columns)
+    for turn in range(3):
+        one = await job.process(source)
+        part = rows[turn * 500 : turn * 500 + 500]
+        await job.write(inp, part[::2], partition=0)
+        await job.write(inp, part[1::2], partition=1)
+        for out in (of_rows, of_columns):
+            await job.records(out, 430 + 500 * turn, more_s=0)
+        if turn < 2:
+            one.kill()
+            await one.ended()
+    await job.ask("drain")
+    assert await one.ended() == 0
+    expected: dict[int, tuple[str, int, int, int, int]] = {}
+    for row in rows:
+        mine = [r["x"] for r in rows if r["k"] == row["k"] and row["ts"] - 3_000 < r["ts"] <= row["ts"]]
+        expected[row["x"]] = row["k"], row["ts"], len(mine), sum(mine), min(mine)
+    for out in (of_rows, of_columns):
+        found = [(r.key.decode(), r.timestamp, orjson.loads(r.value)) for r in await job.records(out, 1500)]
+        assert {v["own"]: (k, at, v["n"], v["total"], v["least"]) for k, at, v in found} == expected
+        assert len(found) == 1500
+        assert all((v["window_start"], v["window_end"]) == (at - 2_999, at + 1) for _, at, v in found)
+        assert {v["closed_by"] for _, _, v in found} == {"watermark", "drain"}

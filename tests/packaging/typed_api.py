@@ -195,6 +195,8 @@ class Totals(hg.Actor):
         ctx.commit()
 
 
+paid_lately = orders.window(hg.sliding("10m", grace="1s"), late="late").agg(n=hg.count(), own=hg.last("id"))
+assert_type(paid_lately, Stream[str, dict[str, Any]])
 in_minutes = orders.window(hg.tumbling("1m")).process(Totals, name="totals-of-minutes")
 assert_type(in_minutes, Stream[str, Any])
 

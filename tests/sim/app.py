@@ -13,7 +13,19 @@ from . import branches as b
 from . import columns as c
 from . import joins, lookups
 from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SHARED, SIDE, SOURCE, TABLE, passes
-from .windows import COMBINED, COMBINED_STREAM, FAR, HOPPING, RESHUFFLED, ROWS, SESSION, Spec, Windowing, regrouped
+from .windows import (
+    COMBINED,
+    COMBINED_STREAM,
+    FAR,
+    HOPPING,
+    RESHUFFLED,
+    ROWS,
+    SESSION,
+    SLIDING,
+    Spec,
+    Windowing,
+    regrouped,
+)
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -194,6 +206,8 @@ def _window(spec: Spec) -> Any:
     size, grace = f"{spec.size_ms}ms", f"{spec.grace_ms}ms"
     if spec.kind == SESSION:
         return hg.session(size, grace=grace)
+    if spec.kind == SLIDING:
+        return hg.sliding(size, grace=grace)
     if spec.kind == HOPPING:
         return hg.hopping(size, every=f"{spec.every_ms}ms", grace=grace)
     return hg.tumbling(size, grace=grace)

@@ -418,7 +418,7 @@ def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
     def moved(self: Any) -> None:
         ends = (
             [end for end, *_ in self.kept.endings]
-            if self.of_sessions
+            if self.window_step.window.of_sessions
             else list(getattr(self.kept.open, "ends", self.kept.open))
         )
         if ends:

@@ -4,6 +4,7 @@ Every row is in each of its windows, or late for it; nothing is lost, nothing do
 
     spans      each window of a key has all of its rows, less the late ones           `_spans`
     sessions   each row is in one session, and no session that could be one is two    `_sessions`
+    sliding    each row has one result, with the rows before it of its run            `_sliding`
     late       every late row was written to the topic for late rows, if there is one, and counted once
                only a row that stands behind its sources' promise is late
     early      early results grow, up to the final one                                `_early`
@@ -26,7 +27,7 @@ from headgate.core.windows.results import WATERMARK
 
 from .job import Row, row_of
 from .log import Kafka, Record
-from .windows import FAR, ROWS, SESSION, Missed, Spec, Windowing, regrouped
+from .windows import FAR, ROWS, SESSION, SLIDING, Missed, Spec, Windowing, regrouped
 
 Taken = tuple[Row, int]
 """A row and its time."""
@@ -78,6 +79,8 @@ class Recount:
             self._agrees(one)
         if self.spec.kind == SESSION:
             self._sessions()
+        elif self.spec.kind == SLIDING:
+            self._sliding()
         else:
             self._spans()
         if windows.second is not None:
@@ -100,7 +103,7 @@ class Recount:
         if one.sums != _sums(Counter(one.rows)):
             self.wrong.append(("sums", one))
         times = [ts for _, ts in one.rows]
-        if self.windows.how == ROWS and times != sorted(times):
+        if (self.windows.how == ROWS or self.spec.kind == SLIDING) and times != sorted(times):
             self.wrong.append(("order", one))
 
     def _missed(self, row: Taken, all_: int, some: int, *, ever: int) -> None:
@@ -181,6 +184,28 @@ class Recount:
         if within and (before.run == after.run if flushed else not all(map(self.may_be_late, within))):
             self.wrong.append(("sessions that are one", before, after))
 
+    # ---------------------------------------------------------------------------------------------------------------- sliding
+
+    def _sliding(self) -> None:
+        """Each row has one result, or is late. Windows of one run hold the rows of it that have results, and no others: a drain and an end
+        leave nothing to the next one."""
+        have_own = Counter[Taken]()
+        for of_run in _grouped(self.results, lambda one: (one.key, one.run)):
+            own = Counter[Taken]()
+            for alike in _grouped(of_run, lambda one: one.end):
+                mine = Counter(row for row in alike[0].rows or () if row[1] == alike[0].end - 1)
+                own += mine
+                if mine.total() != len(alike) or any(one.rows != alike[0].rows for one in alike):
+                    self.wrong.append(("results of a time", alike))
+            for one in of_run:
+                want = Counter({row: n for row, n in own.items() if one.start <= row[1] < one.end})
+                if Counter(one.rows) != want:
+                    self.wrong.append(("sliding", one, {"true": want}))
+            have_own += own
+        for one in sorted(self.rows | have_own | self.written):
+            lacking = self.rows[one] - have_own[one]
+            self._missed(one, lacking, 0, ever=lacking)
+
     # ------------------------------------------------------------------------------------------------------- early, and again
 
     def _early(self, results: list[Result]) -> None:
@@ -212,6 +237,13 @@ class Recount:
         for at in sorted(wanted.keys() | found.keys()):
             if wanted.get(at) != found.get(at):
                 self.wrong.append((spec.name, at, {"found": found.get(at), "true": wanted.get(at)}))
+
+
+def _grouped(results: Iterable[Result], by: Callable[[Result], Any]) -> list[list[Result]]:
+    found: dict[Any, list[Result]] = {}
+    for one in results:
+        found.setdefault(by(one), []).append(one)
+    return list(found.values())
 
 
 def _sums(rows: Counter[Taken]) -> Counter[str]:

@@ -79,6 +79,11 @@ def window_batches(
 ) -> BatchStep:
     """The step of the batches of windows. The arguments are those of `.window(…)`."""
     window = checked_window(window, late, at_end)
+    if window.sliding:
+        raise DeclarationError(
+            f"window({window}).spark(…): each row has a window of its own, so Spark would get each row many times",
+            remedy="a tumbling or hopping window; or .window(hg.sliding(…)).agg(…), whose results .batch(…).spark(…) passes to Spark",
+        )
     if window.spans is None:
         raise DeclarationError(
             f"window({window}).spark(…): a session belongs to a key, and a batch has the rows of all keys of its task",

@@ -54,7 +54,8 @@ def _early(window: Window, emit: Any) -> tuple[int | None, int | None]:
     if emit == "final":
         return None, None
     if window.spans is None:
-        raise DeclarationError(f"window(emit={emit!r}): a session gives its final result only", remedy="omit emit=")
+        what = "sliding window" if window.sliding else "session"
+        raise DeclarationError(f"window(emit={emit!r}): a {what} gives its final result only", remedy="omit emit=")
     if isinstance(emit, str) and emit[:1].isdigit():
         return length_of(emit, "window(emit)"), None
     if type(emit) is not int or emit < 1:
@@ -106,8 +107,13 @@ class DeclaredWindow:
         made = plan(aggregates, self.schema or schema_of_conditions(self.of, aggregates))
         check_aggregated(self.of.step, made)
         if self.window.spans is None and None in made.joins:
+            why = (
+                "what is in a sliding window is put together from parts"
+                if self.window.sliding
+                else "sessions become one when a row comes between them"
+            )
             raise DeclarationError(
-                f"agg({made.names[made.joins.index(None)]}=hg.aggregate(…)): sessions become one when a row comes between them",
+                f"agg({made.names[made.joins.index(None)]}=hg.aggregate(…)): {why}",
                 remedy="tell how two states become one: hg.aggregate(init, add, merge)",
             )
         policy = check_policy(on_error, "agg")
@@ -118,6 +124,11 @@ class DeclaredWindow:
         self, actor: type[Actor], name: str | None, serde: Serde[Any] | None, on_error: Policy, args: Mapping[str, Any]
     ) -> ActorStep:
         """An actor that gets its rows."""
+        if self.window.sliding:
+            raise DeclarationError(
+                f"window({self.window}).process(…): each row has a window of its own, so an actor would get each row many times",
+                remedy=".window(hg.sliding(…)).agg(rows=hg.collect(…)) has the values of each window; or .process(…) without .window(…)",
+            )
         check_actor(actor, "process", args)
         self.check_final("process", "an actor gets")
         rows = serde_for(self.of, serde, "process(serde")

@@ -226,7 +226,7 @@ class WindowStep(ClosingStep):
         return self.schema is not None and self.why_rows() is None
 
     def why_rows(self) -> str | None:
-        return self.plan.why_no_arrays(self.schema)
+        return "a sliding window is of rows" if self.window.sliding else self.plan.why_no_arrays(self.schema)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ Where = Expression | Callable[[Any], Any] | None
 RowTest = Node | Callable[[Any], Any]
 Fold = Callable[[list[Any], Sequence[int], Sequence[Any]], None]
 Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
+JoinStates = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 AddLoop = Callable[[Iterable[Any], Iterable[Any], Sequence[list[Any]], dict[Any, list[Any]]], None]
 MOST_OF = 200
 """The letters of what a field is of that its schema keeps."""
@@ -222,7 +223,7 @@ def first(of: Selectors, *, where: Where = None) -> Aggregate:
 
 
 def last(of: Selectors, *, where: Where = None) -> Aggregate:
-    """The value of the last row."""
+    """The value of the last row. In a sliding window this is the row whose window it is."""
     selector, condition = taken(of, "last"), condition_of(where, "last")
     if condition is None:
         return Aggregate(
@@ -255,8 +256,9 @@ def last(of: Selectors, *, where: Where = None) -> Aggregate:
 def reduce(of: Selector, fn: Callable[[Any, Any], Any], *, where: Where = None) -> Aggregate:
     """The values put together: it begins with the first one, and `fn(so_far, value)` returns the next. None before the first row.
 
-    The rows come in the order of the stream's partition. The states of two sessions that become one are put together by `fn`, too. For a
-    beginning of its own, or for partial states before a shuffle, take `hg.aggregate`.
+    The rows come in the order of the stream's partition. The states of two sessions that become one are put together by `fn`, too, and so
+    are the parts of a sliding window, where `fn` must be associative. For a beginning of its own, or for partial states before a shuffle,
+    take `hg.aggregate`.
     """
     check_function(fn, "hg.reduce(fn=…)", number=2, signature="(so_far, value)")
     return Aggregate(
@@ -347,6 +349,9 @@ class AggregatePlan:
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
         self.joins = [part.merge or part.join for part in self.parts]
+        self.joined: JoinStates = _compile_join(self.parts)
+        """Makes the states of rows from those of the earlier and of the later ones, if all `joins` are known. It may change both, if they
+        have copies."""
         self.merge: Loop = _compile_merge(self.parts)
         """Merges partial states in place: `merge(keys, partials, states)`."""
         self._add_items = _compile_add(self.parts, self.met_by, items=True)
@@ -359,8 +364,12 @@ class AggregatePlan:
         self._judges = [self._judge(one) for one in self.conditions]
         self._starts = [part.start for part in self.parts]
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
+        self.has_copies = bool(self._copies)
+        """Whether some states may be changed in place."""
         self._results = _compile_results(self.names, self.parts)
         self._former = _compile_results([*map(before_of, self.names)], self.parts)
+        self.of_last = [i for i, part in enumerate(parts.values()) if part.name == "last" and part.where is None]
+        """The aggregates that are of the last row, whichever it is."""
         self.shows = any(part.logical is not None for part in self.parts)
         """Whether some results are other values than the states, of columns of logical types."""
 
@@ -493,10 +502,6 @@ class AggregatePlan:
         for i, copy in self._copies:
             made[i] = copy(made[i])
         return made
-
-    def joined(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
-        """The states of one session made from those of two."""
-        return [join(a, b) for join, a, b in zip(self.joins, earlier, later, strict=True) if join is not None]
 
     def results(self, states: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """The results of many keys, as users see them."""
@@ -673,6 +678,25 @@ def _compile_merge(parts: Sequence[Aggregate]) -> Loop:
             lines.append(f"        s[{i}] = merge_{i}(s[{i}], p[{i}])")
     exec("\n".join(lines), scope)
     return scope["loop"]
+
+
+JOINS = {
+    "count": "a[{i}] + b[{i}]",
+    "sum": "a[{i}] + b[{i}]",
+    "min": "b[{i}] if a[{i}] is None or (b[{i}] is not None and b[{i}] < a[{i}]) else a[{i}]",
+    "max": "b[{i}] if a[{i}] is None or (b[{i}] is not None and b[{i}] > a[{i}]) else a[{i}]",
+}
+"""Expressions that put two states together."""
+
+
+def _compile_join(parts: Sequence[Aggregate]) -> JoinStates:
+    scope: dict[str, Any] = {}
+    made: list[str] = []
+    for i, part in enumerate(parts):
+        scope[f"join_{i}"] = part.merge or part.join
+        made.append(JOINS.get(part.name, "join_{i}(a[{i}], b[{i}])").format(i=i))
+    exec(f"def joined(a, b):\n    return [{', '.join(made)}]", scope)
+    return scope["joined"]
 
 
 def _compile_results(names: Sequence[str], parts: Sequence[Aggregate]) -> Callable[[Any], list[dict[str, Any]]]:

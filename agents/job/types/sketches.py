@@ -37,6 +37,8 @@ BUCKETS = 2_048
 LARGEST = 709.78
 """The logarithm of the greatest float, nearly."""
 _LOG = log(GAMMA)
+_BYTE = 8
+_HIGHEST = int.from_bytes(b"\x80" * REGISTERS, "little")
 _INFINITE = 36_000
 _OFFSET = 40_000
 """More than any float's number of a bucket, with or without its sign."""
@@ -65,6 +67,18 @@ def _counted(registers: bytearray, mark: bytes) -> None:
     zeros = 64 - BITS - rest.bit_length() + 1
     if zeros > registers[register]:
         registers[register] = zeros
+
+
+def _greater(registers: bytes, others: bytes) -> bytearray:
+    """The greater of both in each register. All of them at once, as parts of a large number: none has its highest bit.
+
+    >>> list(_greater(bytes(REGISTERS - 2) + bytes([1, 53]), bytes(REGISTERS - 2) + bytes([5, 2]))[-3:])
+    [0, 5, 53]
+    """
+    one, other = int.from_bytes(registers, "little"), int.from_bytes(others, "little")
+    not_less = ((one | _HIGHEST) - other) & _HIGHEST
+    of_one = (not_less << 1) - (not_less >> (_BYTE - 1))
+    return bytearray((other ^ ((one ^ other) & of_one)).to_bytes(REGISTERS, "little"))
 
 
 def _estimate(registers: bytes) -> int:
@@ -112,13 +126,14 @@ def count_distinct(
         return state if value is None else with_mark(_changeable(state), mark_of(value))
 
     def merge(state: Any, other: Any) -> Any:
-        if isinstance(other, list):
-            state = _changeable(state)
-            for mark in other:
-                state = with_mark(state, mark)
-            return state
-        registers = sketched(state) if isinstance(state, list) else state
-        return bytearray(map(max, registers, other))
+        if not isinstance(other, list) and not isinstance(state, list):
+            return _greater(state, other)
+        if not isinstance(other, list):
+            state, other = bytearray(other), state
+        state = _changeable(state)
+        for mark in other:
+            state = with_mark(state, mark)
+        return state
 
     def fold(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
         marks = {value: mark_of(value) for value in set(values)}

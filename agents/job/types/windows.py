@@ -20,14 +20,14 @@ UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What `hg.tumbling(…)`, `hg.hopping(…)` and `hg.session(…)` return; pass it to `.window(…)`."""
+    """What `hg.tumbling(…)`, `hg.hopping(…)`, `hg.session(…)` and `hg.sliding(…)` return; pass it to `.window(…)`."""
 
     kind: str
     spans: Spans | None
-    """None for sessions."""
+    """None for sessions and sliding windows."""
     grace_ms: int
     gap_ms: int = 0
-    """For sessions: the longest gap between neighbouring rows."""
+    """For sessions: the longest gap between neighbouring rows. For sliding windows: their size."""
     by_clock: bool = False
     """Assigns a row by the time at which it is processed, not by its own time."""
     where: str = field(default="", compare=False)
@@ -45,7 +45,17 @@ class Window:
     @property
     def holds_ms(self) -> int:
         """By how much a result may be older than the time that closes its window. A session closes only when time has passed its end."""
-        return self.grace_ms + (1 if self.spans is None else 0)
+        return self.grace_ms + (1 if self.of_sessions else 0)
+
+    @property
+    def sliding(self) -> bool:
+        """Whether each row has a window of its own."""
+        return self.kind == "sliding"
+
+    @property
+    def of_sessions(self) -> bool:
+        """Whether windows grow with their rows."""
+        return self.kind == "session"
 
     @property
     def size_ms(self) -> int:
@@ -122,6 +132,18 @@ def session(gap: str | float, *, grace: str | float = 0, time: Literal["event", 
     length = length_of(gap, "session(gap)")
     late, clock = _times("session", grace, time)
     return Window("session", None, late, length, clock, called_from())
+
+
+def sliding(size: str | float, *, grace: str | float = 0, time: Literal["event", "processing"] = "event") -> Window:
+    """A window for each row: the time before it, `size` long, up to and including the row and others of the same time. Each row has one
+    result, which comes when no earlier row is expected any more. `hg.last(…)` is of the row itself.
+
+    >>> str(sliding("10m"))
+    'sliding-10m'
+    """
+    length = length_of(size, "sliding(size)")
+    late, clock = _times("sliding", grace, time)
+    return Window("sliding", None, late, length, clock, called_from())
 
 
 def _fixed(kind: str, size: int, every: int, grace: str | float, offset: str | float, time: str) -> Window:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import Any, NamedTuple
 
-from ....core.windows.blocks import row_cuts
 from ....core.windows.spans import Spans, due
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
 from ..base.letter import LetterPart
 from .closed_windows import ClosedWindows
 from .open_windows import CLOSING, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
+from .row_blocks import RowBlock, RowBlocks
 
 KEY_BYTES = 100
 """What a key takes in the set of a window."""
@@ -37,14 +37,6 @@ class KeptRows(NamedTuple):
     entries: list[KeptRow]
 
 
-class RowBlock(NamedTuple):
-    """A block. It is immutable: adding rows makes another one."""
-
-    keys: list[bytes]
-    entries: list[KeptRow]
-    size: int
-
-
 def size_of(key: bytes, entry: KeptRow) -> int:
     """The approximate size of a stored row in bytes."""
     _, value, headers = entry
@@ -53,48 +45,29 @@ def size_of(key: bytes, entry: KeptRow) -> int:
 
 
 class WindowOfRows:
-    """One window: its keys, its last block, and the blocks to write."""
+    """One window: its keys, and the blocks of its rows."""
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
-        self.number = 0
-        """The number of the last block."""
-        self.last = RowBlock([], [], 0)
-        self.unwritten: dict[int, RowBlock] = {}
+        self.blocks = RowBlocks()
         self.out = 0
         """The number of keys whose rows were emitted, if closing takes several steps."""
 
     @property
     def weight(self) -> int:
         """The bytes that it takes in memory."""
-        blocks = [self.last, *(one for one in self.unwritten.values() if one is not self.last)]
-        return len(self.keys) * KEY_BYTES + sum(one.size + len(one.keys) * ROW_BYTES for one in blocks)
-
-    def give_up(self) -> None:
-        """Forget the last block: it is written."""
-        self.number, self.last = self.number + 1, RowBlock([], [], 0)
+        rows = (one.size + len(one.keys) * ROW_BYTES for one in self.blocks.held())
+        return len(self.keys) * KEY_BYTES + sum(rows)
 
     def blocks_with(self, parts: list[KeptRows]) -> dict[int, RowBlock]:
         """The blocks that these rows change, by number."""
         keys = [key for part in parts for key in part.keys]
         entries = [entry for part in parts for entry in part.entries]
-        sizes = list(map(size_of, keys, entries))
-        before = self.last
-        found: dict[int, RowBlock] = {}
-        start = 0
-        for number, stop in enumerate(row_cuts(sizes, len(before.keys), before.size), self.number):
-            if stop > start:
-                of = slice(start, stop)
-                found[number] = RowBlock(
-                    before.keys + keys[of], before.entries + entries[of], before.size + sum(sizes[of])
-                )
-            before, start = RowBlock([], [], 0), stop
-        return found
+        return self.blocks.plus(keys, entries, list(map(size_of, keys, entries)))
 
     def take(self, blocks: dict[int, RowBlock]) -> None:
         """Take over these new or changed blocks."""
-        self.number = max(blocks)
-        self.last = blocks[self.number]
+        self.blocks.take(blocks)
         for block in blocks.values():
             self.keys.update(block.keys)
 
@@ -131,8 +104,7 @@ class OpenRows(LetterPart):
             _, _, keys, entries = block
             window = self._opened(end)
             window.keys.update(keys)
-            if number >= window.number:
-                window.number, window.last = number, RowBlock(keys, entries, sum(map(size_of, keys, entries)))
+            window.blocks.loaded(number, RowBlock(keys, entries, sum(map(size_of, keys, entries))))
 
         self.blocks.load(found)
         closing = self.table.get(CLOSING)
@@ -149,11 +121,11 @@ class OpenRows(LetterPart):
     def spare(self) -> list[int]:
         """The windows whose last blocks are written, and not needed for rows of the letter."""
         needed = self.changed.union(part.end for part in self.taken)
-        return [end for end, one in self.open.items() if one.last.keys and end not in needed]
+        return [end for end, one in self.open.items() if one.blocks.last.keys and end not in needed]
 
     def pack(self, end: int) -> None:
         """Forget the last block of a window."""
-        self.open[end].give_up()
+        self.open[end].blocks.give_up()
 
     def counts(self) -> OpenCounts:
         """Count what is open now."""
@@ -201,7 +173,7 @@ class OpenRows(LetterPart):
             if self.read is not None and self.read[0] == end:
                 self.read = None
             if not self.careful:  # otherwise the letter has written them
-                window.unwritten.update(blocks)
+                window.blocks.unwritten.update(blocks)
                 self.changed.add(end)
         forget_given(self.given, self.open, self.ends, self.changed)
         if any(one.whole for one in self.given):
@@ -226,8 +198,8 @@ class OpenRows(LetterPart):
     def seal(self) -> None:
         """Write the changed blocks to the table."""
         for end in sorted(self.changed):
-            self._write(end, self.open[end].unwritten)
-            self.open[end].unwritten.clear()
+            self._write(end, self.open[end].blocks.unwritten)
+            self.open[end].blocks.unwritten.clear()
         self.blocks.complete()
         written, self.changed = self.changed, set[int]()
         self.blocks.weigh(written)
@@ -267,7 +239,7 @@ class OpenRows(LetterPart):
     def _rows(self, end: int) -> dict[bytes, list[KeptRow]]:
         """All rows of a window, by key."""
         if self.read is None or self.read[0] != end:
-            unwritten = self.open[end].unwritten
+            unwritten = self.open[end].blocks.unwritten
             stored = self.blocks.read((end, n) for n in self.blocks.slots(end) if n not in unwritten)
             blocks = {number: RowBlock(keys, entries, 0) for _, (_, number, keys, entries), _ in stored} | unwritten
             rows: dict[bytes, list[KeptRow]] = {}

@@ -1,8 +1,9 @@
 """`.window(…).agg(…)` and `.window(…).process(…)` as an operator of a task: groups rows by key and window, and emits a result for each, or
 the rows themselves, when its window closes.
 
-`open_windows` keeps what is open, `session_arrays` or `open_sessions` does so for sessions, `open_rows` keeps rows for an actor. Here is
-what they have in common: the *floor* (`floors`), stored in the transaction of its letter; late rows; and the results.
+`open_windows` keeps what is open, `session_arrays` or `open_sessions` does so for sessions, `open_sliding` for sliding windows, `open_rows`
+keeps rows for an actor. Here is what they have in common: the *floor* (`floors`), stored in the transaction of its letter; late rows; and
+the results.
 
 Promises:
 
@@ -16,13 +17,13 @@ Promises:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ....core.progress.frames import MAX_TIME
-from ....core.windows import sessions, spans
+from ....core.progress.frames import MAX_TIME, NO_TIME
+from ....core.windows import sessions, sliding, spans
 from ....core.windows.results import (
     CLOCK,
     CLOSED_FIELD,
@@ -51,10 +52,13 @@ from .floors import Floor
 from .late_rows import write_late
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
+from .open_sliding import OpenSliding, RefusedRow
 from .open_windows import OpenCounts, OpenWindows
 from .session_arrays import SessionArrays, open_sessions
 
 Assign = Callable[[Buffer | None], WindowedRows]
+KeptState = OpenSessions | SessionArrays | OpenSliding | OpenRows | OpenWindows
+"""What is kept of the windows of a step."""
 STEP_RESULTS = 10_000
 """The maximum number of results of one step: the outputs of a letter must not exceed what one transaction should hold."""
 STEP_SESSIONS = 500
@@ -91,23 +95,24 @@ class WindowOp(Operator):
         window = step.window
         self.plan = step.plan
         self.table = env.table(step.name)
-        self.of_sessions = window.spans is None
         self.partial = step.takes_partials
-        self.kept: OpenSessions | SessionArrays | OpenRows | OpenWindows
-        if window.spans is None:
+        rule = sessions.closed_up_to if window.of_sessions else spans.closed_up_to
+        self.floor = Floor.of(self.table, window.grace_ms, rule)
+        self.kept: KeptState
+        if window.sliding:
+            self.kept = OpenSliding(step, self.table, floored=self.floor.at > NO_TIME)
+        elif window.spans is None:
             self.kept = open_sessions(window.gap_ms, step.plan, self.table, arrays=step.in_arrays)
         elif step.rows is not None:
             self.kept = OpenRows(window.spans, self.table)
         else:
             self.kept = self._of_spans(window.spans, arrays=step.in_arrays)
-        self.room = STEP_SESSIONS if self.of_sessions and step.rows is not None else STEP_RESULTS
+        self.room = STEP_SESSIONS if window.of_sessions and step.rows is not None else STEP_RESULTS
         """What one step of closing gives."""
         self.windows_of_row = 1 if window.spans is None else window.spans.held_by
         self.by_clock = window.by_clock
         self.next_early = env.now_ms() + (step.early_ms or 0)
         """When early results are due next, if anything has changed."""
-        rule = sessions.closed_up_to if self.of_sessions else spans.closed_up_to
-        self.floor = Floor.of(self.table, window.grace_ms, rule)
         self.late_counts = LateCounts()
         """Late rows since the task started on this worker."""
         self._late_now = LateCounts()
@@ -168,7 +173,7 @@ class WindowOp(Operator):
         self.kept = self.kept.in_lists()
         return self.kept
 
-    def _caught_up(self) -> OpenSessions | SessionArrays | OpenRows | OpenWindows:
+    def _caught_up(self) -> KeptState:
         """What is kept, with all that the letter has taken."""
         kept = self.kept
         return self._sessions_in_lists() if isinstance(kept, SessionArrays) and not kept.caught_up() else kept
@@ -377,6 +382,8 @@ class WindowOp(Operator):
         if self._caught_up().awaits(closed):
             return True
         found = self.kept.close(closed, self.room)
+        if isinstance(self.kept, OpenSliding):
+            self._leave_out(self.kept.refused, by)
         if found.keys:
             (self._give if self.window_step.rows is None else self._give_rows)(found, by)
         return found.more
@@ -437,13 +444,28 @@ class WindowOp(Operator):
             )
         )
 
+    @property
+    def _policy(self) -> Any:
+        """What becomes of a result that fails: its window is gone from the state."""
+        return (self.step.on_error or self.env.app.on_error) if not self.env.app.tables else "fail"
+
+    def _leave_out(self, refused: Iterable[RefusedRow], by: str) -> None:
+        """Leave out the results of rows whose states could not be put together with others, if the policy says so. The letter of each is
+        the state that the row makes alone."""
+        for time, key, state, error in refused:
+            end = sliding.end_of(time)
+            fields = {START_FIELD: end - self.window_step.window.size_ms, END_FIELD: end, CLOSED_FIELD: by}
+            value = {**dict(zip(self.plan.names, state, strict=True)), **fields}
+            row = Records([value], [time], [key], key_serde=self.window_step.key_serde)
+            leave_out(self, row, error, self._policy)
+
     def _give_each(self, found: ClosedWindows, by: str, times: list[int]) -> None:
         """The results one by one; one that fails is left out if the policy says so, since its window is gone from the state. Its letter is
         the state, as it was aggregated."""
         spans = zip(found.starts, found.ends, strict=True)
         fields = [{START_FIELD: start, END_FIELD: end, CLOSED_FIELD: by} for start, end in spans]
         windows = Records(fields, times, found.keys, key_serde=self.window_step.key_serde)
-        policy = (self.step.on_error or self.env.app.on_error) if not self.env.app.tables else "fail"
+        policy = self._policy
         results: list[dict[str, Any]] = []
         kept: list[bool] = []
         for place, state in enumerate(found.states):

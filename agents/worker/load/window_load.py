@@ -33,7 +33,7 @@ class StepWindows(StepFacts):
     windows: int = 0
     """Open windows. A window that is open in several tasks counts once for each."""
     entries: int = 0
-    """Keys in the open windows, each of which will give one result; for joins and batches, rows."""
+    """Keys in the open windows, each of which will give one result; for joins, batches and sliding windows, rows."""
     oldest_ms: int | None = None
     """The end of the oldest open window."""
     late: int = 0

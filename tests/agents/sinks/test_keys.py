@@ -218,6 +218,22 @@ def test_results_of_windows_stand_in_the_table_by_key_and_window(
     ]
 
 
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_results_of_sliding_windows_stand_in_the_table_by_key_and_window(columns: bool, tmp_path: Path) -> None:
+    path = tmp_path / "counts.db"
+
+    def counted(s: Any, a: hg.App) -> None:
+        found = (s.columns() if columns else s).repartition("country").window(hg.sliding("10s")).agg(n=hg.count())
+        found.to_sql(f"sqlite:///{path}", "counts", key=("country", "window_end"))
+
+    run(declared(counted))
+    asked = "SELECT country, window_end, n FROM counts ORDER BY 2"
+    assert sqlite3.connect(path).execute(asked).fetchall() == [
+        (("DE", "FR", "IT")[n % 3], n * 1000 + 1, sum(n % 3 == one % 3 for one in range(max(0, n - 9), n + 1)))
+        for n in range(30)
+    ]
+
+
 def test_the_key_is_declared_by_rows_where_the_input_has_no_type(tmp_path: Path) -> None:
     path = tmp_path / "counts.db"
     app = hg.App("sales", serde=hg.json())

@@ -106,6 +106,27 @@ def test_the_windows_of_a_table_are_shown_by_key(with_code: bool) -> None:
 
 
 @pytest.mark.parametrize("with_code", [True, False])
+def test_rows_of_sliding_windows_are_shown_with_what_they_add(with_code: bool) -> None:
+    """Each with its own window; whether its result is out or still to come."""
+    app = hg.App("job")
+    rows = app.input("in", key="k", timestamp="ts")
+    rows.window(hg.sliding("20s"), name="w").agg(n=hg.count(), x=hg.sum("x")).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [{"k": k, "ts": ts, "x": ts} for k, ts in (("a", 24_000), ("b", 24_000), ("a", 25_000))])
+        d.advance("1s")
+        [task] = d.tasks.values()
+        store = task.state.store
+        assert store is not None
+        reader = RowDecoder(store, d.declared if with_code else None)
+        assert list(scan(reader, "w", "a", 10)) == [
+            ("a", {"window_start": 4_001, "window_end": 24_001, "n": 1, "x": 24_000}),
+            ("a", {"window_start": 5_001, "window_end": 25_001, "n": 1, "x": 25_000}),
+        ]
+        found = dict(scan(reader, "w", "", 10))
+        assert (len(found), found["floor"], found["closing"]["end"]) == (5, 25_000, 24_001)
+
+
+@pytest.mark.parametrize("with_code", [True, False])
 def test_rows_that_windows_keep_for_an_actor_are_shown_with_their_values(with_code: bool) -> None:
     class Own(hg.Actor):
         def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:

@@ -58,6 +58,17 @@ def test_the_order_of_values_and_of_merges_is_no_matter(name: str, values: list[
     assert folded[0] == of.start()
 
 
+@pytest.mark.parametrize(("one", "other"), [(3_000, 5_000), (9, 5_000), (5_000, 9), (200, 250)])
+def test_estimates_merge_whichever_is_beyond_the_bound(one: int, other: int) -> None:
+    """The state is that of all values, and the one that is merged in stays what it is."""
+    of = hg.count_distinct("user")
+    left, right = added(of, range(one)), added(of, range(1_000, 1_000 + other))
+    before = stored(right)
+    merged = of.merge(left, right) if of.merge is not None else None
+    assert bytes(stored(merged)) == bytes(stored(added(of, [*range(one), *range(1_000, 1_000 + other)])))
+    assert stored(right) == before
+
+
 @pytest.mark.parametrize("count", [256, 257, 1_000, 5_000, 30_000])
 def test_distinct_values_are_counted_exactly_and_then_estimated(count: int) -> None:
     """In a few KB, whatever the number and the length of the values."""
