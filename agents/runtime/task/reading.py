@@ -16,6 +16,7 @@ from ...records.limits import LIMIT
 from ..reading.chooser import TaskChooser
 from ..reading.intake import BEHIND_S, FETCH_BYTES, Intake, PartitionSource
 from ..reading.old_reads import OldReads
+from ..reading.read_ahead import ReadAhead
 from .background import BackgroundWork
 from .site import Site
 from .task_intake import IntakeNeeds, TaskIntake
@@ -27,6 +28,7 @@ class ReadingNeeds(IntakeNeeds, Protocol):
     declared: Declared
     offsets: Offsets
     old_reads: OldReads
+    read_ahead: ReadAhead
 
 
 class Reading:
@@ -95,6 +97,7 @@ class Reading:
             gather_until=lambda: producers.gather_until() if site.runs_on else None,
             seldom_until=self._seldom_until,
             offsets=self._needs.offsets,
+            ahead=self._needs.read_ahead,
         )
         return TaskIntake(site, self._needs, intake, chooser, positions, self._take)
 
