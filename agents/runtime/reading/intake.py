@@ -50,7 +50,7 @@ from .read_ahead import ReadAhead
 log = Logger("headgate.intake")
 
 BOUNDS_TIMEOUT_S = 5.0
-FETCH_BYTES = 512 << 10
+FETCH_BYTES = 1 << 20
 """The most bytes of one partition in a fetch answer; a record batch always comes whole."""
 BUSY_POLL_MS = 20
 """The long poll while a partition waits for room: a long one would delay its next fetch."""

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 SHARED = 4
 """As many partitions may be read ahead in full."""
+FEW, SMALLER = 8, 512 << 10
+"""Of more partitions than these, each has smaller fetches: one of each may be in memory."""
 
 
 class ReadAhead:
@@ -24,6 +26,13 @@ class ReadAhead:
     def __init__(self) -> None:
         self.held = 0
         """The bytes that are in memory, and those that may come for partitions of which more is known to be there."""
+
+        self.partitions = 0
+        """How many partitions are read."""
+
+    def fetch_bytes(self, most: int) -> int:
+        """How many bytes a fetch of a task that begins to read now asks for, at most `most`."""
+        return most if self.partitions <= FEW else min(most, SMALLER)
 
     def change(self, size: int) -> None:
         """They hold so many bytes more now, or fewer."""

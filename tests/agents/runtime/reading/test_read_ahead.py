@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from headgate.agents.runtime.reading.intake import Intake, PartitionSource
-from headgate.agents.runtime.reading.read_ahead import SHARED, ReadAhead
+from headgate.agents.runtime.reading.read_ahead import FEW, SHARED, SMALLER, ReadAhead
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort
@@ -125,3 +125,13 @@ async def test_a_task_that_is_gone_leaves_its_share_to_the_others(many: Rig) -> 
     for at in many.places[1:]:
         await many.intakes[at].stop()
     assert many.ahead.held == many.held()[many.places[0]]
+
+
+async def test_tasks_of_many_partitions_have_smaller_fetches() -> None:
+    """One fetch of each partition may be in memory, whatever all hold together."""
+    ahead = ReadAhead()
+    ahead.partitions = FEW
+    assert ahead.fetch_bytes(1 << 20) == 1 << 20
+    ahead.partitions = FEW + 1
+    assert ahead.fetch_bytes(1 << 20) == SMALLER
+    assert ahead.fetch_bytes(1000) == 1000
