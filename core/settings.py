@@ -140,7 +140,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     # ---------------------------------------------------------------------------------------------------- reading
     ("inputs.look-interval", "duration", "30s", DYNAMIC, JOB, "How often the leader counts partitions and looks for topics of patterns."),
     ("fetch.watchdog", "duration", "30s", DYNAMIC, JOB, "An input without an answered fetch for this long is considered degraded."),
-    ("buffer.bytes", "size", "4MiB", NEXT_RUN, JOB, "How many bytes of one partition are read ahead."),
+    ("buffer.bytes", "size", "4MiB", NEXT_RUN, JOB, "Bytes of one partition that are read ahead; all of a worker share four times that."),
     ("fetch.max-batch-bytes", "size", "64MiB", NEXT_RUN, JOB, "A record batch that is larger once it is decompressed is bad data."),
     ("chunk.max-records", "positive", 2000, DYNAMIC, JOB, "Maximum number of records in a chunk of rows."),
     ("chunk.max-bytes", "size", "1MiB", DYNAMIC, JOB, "Maximum size of the records in a chunk of columns; one record always fits."),

@@ -58,7 +58,9 @@ class KafkaConsumer:
         self._looking: Any = None
         self._looks = 0
         self._withheld: list[Taken] = []
-        """What was fetched of doubtful topics."""
+        """What was fetched of doubtful topics: one answer of each partition, which is not fetched meanwhile."""
+        self._paused: set[StreamPartition] = set()
+        """What the reader does not want to be fetched."""
         self._cleared: list[Taken] = []
         """What was fetched of them before the doubt was cleared."""
         self._take: Any = None
@@ -99,6 +101,10 @@ class KafkaConsumer:
         if self._doubtful:
             self._look()
             self._withheld = [one for one in found if one.at.stream in self._doubtful and one.error is None]
+            for one in (
+                self._withheld
+            ):  # otherwise fetches would go on until the doubt is cleared, as many as a broker can answer
+                self._live().pause(TopicPartition(*one.at))
             found = [one for one in found if one.at.stream not in self._doubtful or one.error is not None]
         return [*cleared, *found]
 
@@ -132,6 +138,9 @@ class KafkaConsumer:
             self._cleared += (
                 self._withheld
             )  # also if the next answer is doubtful again, as each is of a broker that takes its time
+            for one in self._withheld:
+                if one.at not in self._paused and self.consumer is not None:
+                    self.consumer.resume(TopicPartition(*one.at))
             self._withheld = []
 
     def seek(self, at: StreamPartition, offset: int) -> None:
@@ -140,11 +149,14 @@ class KafkaConsumer:
 
     def pause(self, at: StreamPartition) -> None:
         """See `port`."""
+        self._paused.add(at)
         self._live().pause(TopicPartition(*at))
 
     def resume(self, at: StreamPartition) -> None:
         """See `port`."""
-        self._live().resume(TopicPartition(*at))
+        self._paused.discard(at)
+        if all(one.at != at for one in self._withheld):
+            self._live().resume(TopicPartition(*at))
 
     def long_poll(self, most_ms: int) -> None:
         """See `port`."""

@@ -6,6 +6,7 @@ Faust provides the channel, the agent and its life cycle. This class closes its 
 - Faust acknowledges an exception in an agent's body and restarts the agent; here the body ends, with the exception in `failure`.
 - An agent that was stopped and dropped can be started again, and nothing would stop it; here it stops itself.
 - The app keeps three references to a stopped agent; here they are removed, so that tasks can come and go for weeks.
+- Faust keeps the last value that it has handed out; here a letter is let go when it has ended, however long the next one takes to come.
 """
 
 from __future__ import annotations
@@ -17,6 +18,21 @@ from typing import Any
 from ..cancellation import passes
 from ..port.port import MailboxClosed
 from .sensors import place_of
+
+
+class _Posted:
+    """A letter on its way. Faust's stream and its sensors keep what they handed out last until the next one comes, so they are given this
+    instead of the letter, whose records keep what was fetched with them in memory."""
+
+    __slots__ = ("_letter",)
+
+    def __init__(self, letter: Any) -> None:
+        self._letter = letter
+
+    def opened(self) -> Any:
+        """The letter, which is no longer kept here."""
+        letter, self._letter = self._letter, None
+        return letter
 
 
 class AgentMailbox:
@@ -80,10 +96,10 @@ class AgentMailbox:
         """Put a letter into the mailbox; waits while it is full. Raises `MailboxClosed` if the actor has stopped."""
         if self.open and self._waiting < self._size:  # there is room: put does not wait, so nothing comes in between
             self._waiting += 1
-            await self.channel.put(letter)
+            await self.channel.put(_Posted(letter))
             return
         if self.open:
-            putting = asyncio.ensure_future(self.channel.put(letter))  # noqa: TID251 - awaited on the next line, to its end
+            putting = asyncio.ensure_future(self.channel.put(_Posted(letter)))  # noqa: TID251 - awaited on the next line, to its end
             gone = asyncio.ensure_future(self._stopped.wait())  # noqa: TID251
             done, _ = await asyncio.wait([putting, gone], return_when=asyncio.FIRST_COMPLETED)
             gone.cancel()
@@ -95,21 +111,25 @@ class AgentMailbox:
         raise MailboxClosed(f"the actor '{self.name}' is gone") from self.failure
 
     async def _body(self, letters: Any) -> None:
-        async for letter in letters:
+        async for posted in letters:
             self._waiting -= 1
             if self._over:
                 continue
-            place, offset = place_of(letter)
-            state = self.app.sensors.on_stream_event_in(place, offset, letters, letter)
-            try:
-                await self._on_letter(letter)
-            except BaseException as error:  # any exception is this actor's failure
-                if passes(error):
-                    raise  # the agent is being stopped: `on_stop` reports that
-                self.failure = error
-                self._gone(error)
-            finally:
-                self.app.sensors.on_stream_event_out(place, offset, letters, letter, state)
+            await self._read(posted.opened(), letters)
+
+    async def _read(self, letter: Any, letters: Any) -> None:
+        """Have one letter handled. Its name ends here, and so do its records, if no one else keeps them."""
+        place, offset = place_of(letter)
+        state = self.app.sensors.on_stream_event_in(place, offset, letters, letter)
+        try:
+            await self._on_letter(letter)
+        except BaseException as error:  # any exception is this actor's failure
+            if passes(error):
+                raise  # the agent is being stopped: `on_stop` reports that
+            self.failure = error
+            self._gone(error)
+        finally:
+            self.app.sensors.on_stream_event_out(place, offset, letters, letter, state)
 
     def _gone(self, why: BaseException | None) -> None:
         self.open = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 
 import pytest
 
@@ -87,6 +88,30 @@ async def test_a_full_mailbox_holds_up_whoever_puts(running_app):
     await asyncio.wait_for(putting, 240)
     await turned(lambda: len(heard) == 10)
     assert heard == list(range(10))
+    await mailbox.stop()
+    await running_app.stop()
+
+
+async def test_a_letter_is_gone_when_it_has_ended_and_not_when_the_next_one_comes(running_app):
+    """Its records keep what was fetched with them in memory, and a task without work may wait for hours."""
+    await running_app.start()
+
+    class Letter:
+        """What can be watched."""
+
+    ended = asyncio.Event()
+
+    async def take(letter):
+        ended.set()
+
+    mailbox = AgentMailbox(running_app, "idle", take, lambda why: None)
+    await mailbox.start()
+    letter = Letter()
+    watched = weakref.ref(letter)
+    await mailbox.put(letter)
+    del letter
+    await asyncio.wait_for(ended.wait(), 240)
+    await turned(lambda: watched() is None)
     await mailbox.stop()
     await running_app.stop()
 

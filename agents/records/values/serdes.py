@@ -440,12 +440,15 @@ def msgpack(kind: Any = None) -> Serde[Any]:
     """
     if kind is None:
         library: Any = _msgpack
-        return Serde("msgpack", library.Packer().pack, partial(library.unpackb, strict_map_key=False))
+        return Serde("msgpack", library.Packer(buf_size=PACKED).pack, partial(library.unpackb, strict_map_key=False))
     library: Any = importlib.import_module("msgspec")
     typed, encode = TypedMsgpack(library, kind), library.msgpack.Encoder().encode
     return Serde(_typed_name("msgpack", kind), encode, typed.one, kind, typed.many)
 
 
+PACKED = 4 << 10
+"""With how many bytes the buffer of a packer begins, which grows with what is packed. Each task has several packers, and msgpack gives each
+256 KiB."""
 WIDE = 1
 """The msgpack extension type of a whole number that 64 bits cannot hold: its bytes, big-endian, in two's complement."""
 
@@ -458,7 +461,7 @@ def stored() -> Serde[Any]:
     """
     library: Any = _msgpack
     decode = partial(library.unpackb, strict_map_key=False, ext_hook=_extended)
-    return Serde("msgpack", library.Packer(default=_wide).pack, decode)
+    return Serde("msgpack", library.Packer(default=_wide, buf_size=PACKED).pack, decode)
 
 
 def _wide(value: Any) -> Any:

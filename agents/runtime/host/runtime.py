@@ -41,6 +41,7 @@ from ...tracing.traces import NoTraces, Traces
 from ..copies.copies import Copies
 from ..copies.copy import CopyDisk
 from ..reading.old_reads import OldReads
+from ..reading.read_ahead import ReadAhead
 from ..store.followers import Followers
 from ..store.state import TaskStore, tables_of
 from ..task.past import Past
@@ -128,6 +129,7 @@ class Runtime:
         self.sinks = sinks
         self.memory = memory
         self.old_reads = OldReads(declared.graph, offsets, targets.kept_ms, partial(brokers_ms, port))
+        self.read_ahead = ReadAhead()
         self.unread = Unread()
         self.unreadable = Unreadable()
         self.solitude = Solitude(port.clock)

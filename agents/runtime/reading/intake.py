@@ -5,7 +5,8 @@ What it decides: what is fetched, what is paused, when a partition is at its end
 Promises:
 
 - Each task has one consumer, with manual assignment and `read_committed`; it never resets a position by itself.
-- Each partition's buffer is bounded in bytes (plus one fetch). A full partition is not polled, and does not hold back the others.
+- Each partition's buffer is bounded in bytes (plus one fetch), and so is what all partitions of a worker hold (see `read_ahead`). A full
+  partition is not polled, and does not hold back the others.
 - A partition is *at its end* only by a fresh answer of the broker: its position equals the high watermark. If its position equals a last
   stable offset below the high watermark, it is `blocked` by an open transaction.
 - A partition's trouble (records deleted, topic deleted, no permission, no answer, a batch that cannot be decoded) is shown in its
@@ -44,6 +45,7 @@ from ...records.limits import MOST_BYTES
 from ...records.values.serdes import Serde
 from .asked import AskingConsumer
 from .gathering import SHORTEST_S
+from .read_ahead import ReadAhead
 
 log = Logger("headgate.intake")
 
@@ -151,12 +153,14 @@ class _Partition:
         "buffer",
         "bulk",
         "came_s",
+        "counted",
         "damage",
         "full",
         "gathering",
         "gathers",
         "held",
         "lost",
+        "out",
         "retry_at",
         "since",
         "topic",
@@ -184,6 +188,10 @@ class _Partition:
         """It is not fetched for now, so that the next fetch brings more."""
         self.came_s = now_s
         """When the last records came."""
+        self.counted = 0
+        """What it holds of what the worker reads ahead."""
+        self.out = 0
+        """The bytes of chunks that were taken and are not let go."""
 
 
 def _buffer(source: PartitionSource) -> FetchBuffer | RangeBuffer:
@@ -221,11 +229,13 @@ class Intake:
         gather_until: Callable[[], float | None] = lambda: None,
         seldom_until: Callable[[float], float | None] = lambda now_s: None,
         offsets: Offsets | None = None,
+        ahead: ReadAhead | None = None,
     ) -> None:
         """`gather_until`: until when (monotonic clock) the next fetch of sources that gather is held back; None: not at all.
         `seldom_until`: the same, because of a backlog. Then the fetch of a partition that just answered without records is held back, too.
 
-        `offsets`: whom to ask about sources that are not fetched.
+        `offsets`: whom to ask about sources that are not fetched. `ahead`: what all intakes hold that are bounded together;
+        then `let_go` must be called.
         """
         self._port = port
         self._clock = port.clock
@@ -237,6 +247,7 @@ class Intake:
         self._fresh_s = fresh_s + max_wait_ms / 1000
         self._watchdog_s = watchdog_s
         self._offsets = offsets
+        self._ahead = ahead
         now_s = self._mono()
         self._watched = WatchedTime(now_s)
         """Silence is measured by it: while the main loop was blocked, no answer could be taken, and no broker is to blame."""
@@ -278,6 +289,7 @@ class Intake:
             part.since = self._watched.look(self._mono())
             if part.held or part.full or part.gathering or part.buffer.ended:
                 consumer.pause(at)
+            self._count(part)
 
     async def _begin_again(self) -> None:
         """The client's fetcher has failed. Replace the client; the new one continues behind what is buffered."""
@@ -294,6 +306,8 @@ class Intake:
             for part in self._parts.values():
                 part.gathering = False
         consumer, self._consumer = self._consumer, None
+        for part in self._parts.values():
+            self._counts(part, 0)
         if consumer is not None:
             await consumer.stop()
 
@@ -312,6 +326,7 @@ class Intake:
             part.trouble = f"the broker answers {answer.error}"
         self._awaited.discard(at)
         self._answered.set()
+        self._count(part)
 
     async def fill(self, most_s: float) -> bool:
         """Move fetched records into the buffers; wait for an answer if there are none. True if heads may have changed."""
@@ -446,6 +461,7 @@ class Intake:
             self._consumer.pause(part.at)
         part.full = True  # fetched again after a seek, or after a while unless the position is lost
         part.retry_at = self._mono() + RETRY_S
+        self._count(part)
 
     async def _failed(self, part: _Partition, error: EnvironmentFault) -> None:
         if isinstance(error, OutOfRange):
@@ -477,13 +493,43 @@ class Intake:
         return "" if self._consumer is None else await self._consumer.topic_id_now(at.stream, within_s=BOUNDS_TIMEOUT_S)
 
     def _hold_full(self, part: _Partition) -> None:
-        if (
-            not part.full
-            and (part.buffer.size >= self._buffer_bytes or part.buffer.ended)
-            and self._consumer is not None
-        ):
+        if self._consumer is None:
+            return
+        self._counts(part, self._held(part))
+        if part.full:
+            return
+        if part.buffer.size >= self._buffer_bytes or part.buffer.ended or not self._has_room(part):
             part.full = True
             self._consumer.pause(part.at)
+        self._count(part)
+
+    def _held(self, part: _Partition) -> int:
+        """The bytes that are in memory because of this partition."""
+        return part.buffer.size + part.out
+
+    def _has_room(self, part: _Partition) -> bool:
+        """Whether the worker may hold one more fetch of this partition."""
+        ahead = self._ahead
+        return ahead is None or ahead.more(self._fetch_bytes, own=self._held(part), each=self._buffer_bytes)
+
+    def _drained(self, part: _Partition) -> bool:
+        """Whether this full partition may be fetched again."""
+        return part.full and part.buffer.size <= self._buffer_bytes // 2 and self._has_room(part)
+
+    def _count(self, part: _Partition) -> None:
+        """Count what the partition holds: what is in memory, and a fetch, if it is being fetched and not known to be at its end."""
+        if self._consumer is None or part.at in self._unread:
+            return
+        answer, size = part.answer, self._held(part)
+        idle = part.full or part.held or part.gathering
+        if not idle and (answer is None or answer.error or answer.high_watermark > part.buffer.buffered_to):
+            size += self._fetch_bytes
+        self._counts(part, size)
+
+    def _counts(self, part: _Partition, size: int) -> None:
+        if self._ahead is not None:
+            self._ahead.change(size - part.counted)
+            part.counted = size
 
     def _resume_drained(self) -> None:
         consumer = self._consumer
@@ -494,9 +540,10 @@ class Intake:
         for part in self._parts.values():
             if part.lost is not None or part.buffer.ended or now < part.retry_at:
                 continue
-            if part.full and not part.held and part.buffer.size <= self._buffer_bytes // 2:
+            if not part.held and self._drained(part):
                 part.full = False
                 consumer.resume(part.at)
+                self._count(part)
             waiting = waiting or part.full
         most = BUSY_POLL_MS if waiting else self._max_wait_ms
         if self._awaited and now < self._sent_s + SHORTEST_S:
@@ -598,11 +645,23 @@ class Intake:
     ) -> Chunk | None:
         """The next chunk of this partition, without waiting; None if there is none, or none up to `up_to_ms`."""
         part = self._parts[at]
+        before = part.buffer.size
         chunk = part.buffer.take(most, up_to_ms, most_bytes, most_rows)
+        part.out += before - part.buffer.size if self._ahead is not None else 0
         self._look(part)
-        if part.full and part.buffer.size <= self._buffer_bytes // 2:
+        self._count(part)
+        if self._drained(part):
             self._answered.set()  # there is room again: `fill` must resume the partition, not wait for an answer
         return chunk
+
+    def let_go(self) -> None:
+        """No chunk that was taken is in use any more."""
+        for part in self._parts.values():
+            if part.out:
+                part.out = 0
+                self._count(part)
+                if self._drained(part):
+                    self._answered.set()
 
     def unread(self, at: StreamPartition) -> bool:
         """Whether the records of this partition are not fetched, and its chunks are ranges of offsets."""
@@ -616,6 +675,7 @@ class Intake:
         self._awaited.discard(at)
         if self._consumer is not None:
             self._consumer.pause(part.at)
+        self._count(part)
 
     def resume(self, at: StreamPartition) -> None:
         """Fetch this partition again."""
@@ -624,6 +684,7 @@ class Intake:
         part.since = self._watched.look(self._mono())
         if self._consumer is not None and not part.full:
             self._consumer.resume(part.at)
+        self._count(part)
 
     def bound(self, at: StreamPartition, until: int | None) -> None:
         """Hand out no records at or behind this offset."""
@@ -647,3 +708,4 @@ class Intake:
             self._consumer.seek(part.at, offset)
             if not part.held:
                 self._consumer.resume(part.at)
+        self._count(part)

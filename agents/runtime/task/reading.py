@@ -16,6 +16,7 @@ from ...records.limits import LIMIT
 from ..reading.chooser import TaskChooser
 from ..reading.intake import BEHIND_S, FETCH_BYTES, Intake, PartitionSource
 from ..reading.old_reads import OldReads
+from ..reading.read_ahead import ReadAhead
 from .background import BackgroundWork
 from .site import Site
 from .task_intake import IntakeNeeds, TaskIntake
@@ -27,6 +28,7 @@ class ReadingNeeds(IntakeNeeds, Protocol):
     declared: Declared
     offsets: Offsets
     old_reads: OldReads
+    read_ahead: ReadAhead
 
 
 class Reading:
@@ -85,16 +87,19 @@ class Reading:
             for at, position in positions.items()
         ]
         room, producers = settings.value("buffer.bytes"), self._needs.producers
+        ahead = self._needs.read_ahead
+        ahead.partitions += len(sources)
         intake = Intake(
             self._needs.port,
             sources,
             name=f"{declared.app.job.slug}-{site.name}".replace(" ", "-"),
             buffer_bytes=room,
-            fetch_bytes=min(FETCH_BYTES, max(1, room)),
+            fetch_bytes=ahead.fetch_bytes(min(FETCH_BYTES, max(1, room))),
             watchdog_s=settings.seconds("fetch.watchdog"),
             gather_until=lambda: producers.gather_until() if site.runs_on else None,
             seldom_until=self._seldom_until,
             offsets=self._needs.offsets,
+            ahead=ahead,
         )
         return TaskIntake(site, self._needs, intake, chooser, positions, self._take)
 
@@ -145,4 +150,5 @@ class Reading:
         """Stop reading."""
         intake, self.intake = self.intake, None
         if intake is not None:
+            self._needs.read_ahead.partitions -= len(intake.intake.positions())
             await intake.stop()

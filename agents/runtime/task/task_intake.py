@@ -194,6 +194,7 @@ class TaskIntake:
     async def _hand_out(self) -> None:
         while True:
             await self._site.idle.wait()
+            self.intake.let_go()
             await self._producers.room()
             self._wake.clear()
             if not await self._one():

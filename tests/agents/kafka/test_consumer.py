@@ -22,10 +22,15 @@ class Below:
     def __init__(self) -> None:
         self.asked: list[asyncio.Future[bool]] = []
         self.cluster = SimpleNamespace(headgate_ids={"in": "one"}, topics=lambda: {"in"})
+        self.paused: set[Any] = set()
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
         self.asked.append(asyncio.get_running_loop().create_future())
         return self.asked[-1]
+
+    def consumer(self) -> Any:
+        """The consumer above it."""
+        return SimpleNamespace(_client=self, pause=self.paused.add, resume=self.paused.discard)
 
     async def tell(self, came: bool = True) -> None:
         self.asked.pop().set_result(came)
@@ -46,7 +51,7 @@ async def test_what_is_fetched_behind_an_error_waits_for_metadata_that_was_asked
         raw=True,
     )
     below, fetched = Below(), list[Taken]()
-    consumer.consumer = SimpleNamespace(_client=below)
+    consumer.consumer = below.consumer()
 
     async def take() -> list[Taken]:
         found = fetched.copy()
@@ -96,7 +101,7 @@ async def test_a_doubt_that_is_cleared_while_the_client_is_asked_gives_each_reco
         ClientSettings("nowhere:1"), lambda at, answer: None, name="test", fetch_bytes=1, max_wait_ms=1, raw=True
     )
     below, first, second = Below(), Taken(IN, 5), Taken(IN, 6)
-    consumer.consumer = SimpleNamespace(_client=below)
+    consumer.consumer = below.consumer()
 
     async def take() -> list[Taken]:
         return [first]
@@ -111,3 +116,38 @@ async def test_a_doubt_that_is_cleared_while_the_client_is_asked_gives_each_reco
     assert await consumer.take() == []
     consumer._take = take_while_it_is_cleared
     assert await consumer.take() == [first, second]
+
+
+@pytest.mark.asyncio
+async def test_a_partition_of_which_something_is_withheld_is_not_fetched_meanwhile() -> None:
+    """Otherwise a broker would answer fetch after fetch until the doubt is cleared, whatever the reader has room for."""
+    consumer: Any = KafkaConsumer(
+        ClientSettings("nowhere:1"), lambda at, answer: None, name="test", fetch_bytes=1, max_wait_ms=1, raw=True
+    )
+    below, fetched = Below(), [Taken(IN, 5), Taken(OTHER, 0)]
+    consumer.consumer = below.consumer()
+
+    async def take() -> list[Taken]:
+        found = fetched.copy()
+        fetched.clear()
+        return found
+
+    consumer._take = take
+    consumer._heard(IN, FetchAnswer(1.0, "UnknownTopicOrPartitionError", -1, -1, -1))
+    await consumer.take()
+    assert below.paused == {IN}
+    consumer.resume(IN)
+    assert below.paused == {IN}
+    await below.tell()
+    await below.tell()
+    assert below.paused == set()
+    # what the reader has paused meanwhile stays so
+    fetched.append(Taken(IN, 6))
+    consumer._heard(IN, FetchAnswer(2.0, "UnknownTopicOrPartitionError", -1, -1, -1))
+    await consumer.take()
+    consumer.pause(IN)
+    await below.tell()
+    await below.tell()
+    assert below.paused == {IN}
+    consumer.resume(IN)
+    assert below.paused == set()
