@@ -101,9 +101,7 @@ class KafkaConsumer:
         if self._doubtful:
             self._look()
             self._withheld = [one for one in found if one.at.stream in self._doubtful and one.error is None]
-            for one in (
-                self._withheld
-            ):  # otherwise fetches would go on until the doubt is cleared, as many as a broker can answer
+            for one in self._withheld:  # fetches would go on until the doubt is cleared, as many as a broker can answer
                 self._live().pause(TopicPartition(*one.at))
             found = [one for one in found if one.at.stream not in self._doubtful or one.error is not None]
         return [*cleared, *found]

@@ -26,7 +26,6 @@ class ReadAhead:
     def __init__(self) -> None:
         self.held = 0
         """The bytes that are in memory, and those that may come for partitions of which more is known to be there."""
-
         self.partitions = 0
         """How many partitions are read."""
 
