@@ -14,7 +14,7 @@ from headgate.core.names import worker_id
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 HELD = ("TaskActor", "Pipeline", "Outbox", "Committing", "RocksStore", "Intake")
-LOST = 8
+LOST = 5
 
 
 @pytest.fixture(autouse=True)
@@ -59,5 +59,5 @@ async def test_incarnations_that_were_lost_leave_nothing(job, topic, monkeypatch
     await one.until_running(2)
     for _ in range(LOST):
         await lost(job, one, inp)
-    few = {"Outbox": LOST // 2, "Committing": LOST // 2}
+    few = {"Outbox": 3, "Committing": 3}
     await one.until(lambda: all(n <= few.get(name, LOST) for name, n in held().items()), "few are held")
