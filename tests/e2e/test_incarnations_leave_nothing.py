@@ -52,6 +52,7 @@ async def test_incarnations_that_were_lost_leave_nothing(job, topic, monkeypatch
     """Each was made of two tasks, their stores and a producer. What the last ones are closed with may hold them for a while."""
     monkeypatch.setattr("headgate.agents.worker.garbage.PAUSE_S", 2.0)
     monkeypatch.setattr("headgate.agents.worker.garbage.PAUSES", 0)
+    monkeypatch.setattr("headgate.core.coordination.member.pauses.LONGEST", 0.1)  # they would double with each loss
     inp, out = topic("in", 2), topic("out", 2)
     app = hg.App(job.name)
     app.input(inp, key="user").agg(n=hg.count(), name="counts").to(out)
