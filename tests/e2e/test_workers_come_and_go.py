@@ -10,12 +10,17 @@ from headgate.agents.process.requests import Refused
 from .scenes import counted, counting
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-PATIENT = {"placement.rejoin-grace": "120s"}
-"""Tasks with state wait for a worker that went, far longer than any of these tests."""
+PATIENT = {"placement.rejoin-grace": "120s", "stop.prepare": "0s"}
+"""Tasks with state wait for a worker that went, far longer than any of these tests, and others do not prepare them first."""
 
 
 def users(count=40):
     return [{"user": f"u{n}"} for n in range(count)]
+
+
+def grants(worker):
+    """By which grant each task is held, as this worker knows."""
+    return {one.task: (one.grant, one.processor) for one in worker.worker.coordination.member.job.grants()}
 
 
 def owners(*workers):
@@ -62,13 +67,15 @@ async def test_tasks_wait_for_a_worker_that_is_stopped_but_not_for_one_that_has_
     one, two = await two_workers(job, inp, out, **PATIENT)
     await job.write(inp, users())
     await counted(job, out, 1)
-    mine = sorted(two.states())
+    mine, before = sorted(two.states()), grants(one)
     assert (await job.ask("stop", worker="w2")).state == "done"
     assert await two.ended() == 0
     await job.write(inp, users())
     back = await job.start(counting(job, inp, out), "w2", settings=PATIENT)
     await back.until_running(2)
     assert sorted(back.states()) == mine
+    # no one else has had them meanwhile
+    assert grants(back) == {task: (grant + (by == "w2"), by) for task, (grant, by) in before.items()}
     assert [actor.state.replayed for actor in back.worker.actors.values()] == [0, 0]
     await counted(job, out, 2)
     assert len(one.states()) == 2
