@@ -240,7 +240,7 @@ def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate) -
     assert failed["state"] == "stopped"
     assert "user of last year" in failed["why"]
     del hg.environment["FAILS"]
-    hg.start("--bounded")
+    hg.start("--bounded", "--set", "placement.rejoin-grace=0s")  # it has another name than those that had the tasks
     assert hg.ended() == 0
     run = hg.json("status", "status", hg.job)["run"]
     assert (run["id"], run["state"], counted(hg)) == (failed["id"], "ended", 40)
