@@ -16,7 +16,7 @@ from headgate.agents.broker.broker import Broker
 from .scene import MOST_S, QUICK, Process, Scene
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
-RECORDS = 30_000
+RECORDS = 10_000
 
 
 def closed(process: Process, seconds: float = 240.0) -> int:

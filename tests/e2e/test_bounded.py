@@ -74,37 +74,6 @@ async def test_every_kind_of_bound_ends_the_run_on_all_workers(job, topic, until
     await complete(job, out, sums, values)
 
 
-@pytest.mark.parametrize("what", ["move", "crash"])
-async def test_an_end_survives_a_move_and_a_crash_in_the_middle(job, topic, what):
-    """One record waits between the two shuffles; meanwhile its task is moved, or its worker dies, and more is written."""
-    inp, out, sums = topic("in", 3), topic("out"), topic("sums")
-    values = rows(3000)
-    for partition in (0, 1):
-        await job.write(inp, values[partition::2], partition=partition)
-    go, reached = asyncio.Event(), asyncio.Event()
-
-    async def hold(value):
-        if value["v"] == 2500:
-            reached.set()
-            await go.wait()
-        return value
-
-    def app():
-        return app_of(job, inp, out, sums, hold, until="newest")
-
-    one = await job.start(app(), "w1")
-    await asyncio.wait_for(reached.wait(), 240)
-    await job.write(inp, rows(50, 10_000))
-    if what == "crash":
-        await one.crash()
-        one = await job.start(app(), "w1")
-    two = await job.start(app(), "w2")
-    await two.until(lambda: "running" in two.states().values(), "a task runs where it was moved")
-    go.set()
-    await ended(one, two)
-    await complete(job, out, sums, values)
-
-
 async def test_partitions_that_are_added_meanwhile_are_read_by_the_next_run(job, topic):
     """The end of a run is that of its beginning: the run ends without them, and with every record that it had to read."""
     inp, out = topic("in", 2), topic("out")

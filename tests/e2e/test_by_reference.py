@@ -124,42 +124,6 @@ async def test_time_passes_with_the_results_and_a_drain_flushes_the_rest(line: T
     assert {(row["window_start"], row["closed_by"]) for row in rows[3:]} == {(1_190_000, "drain"), (1_240_000, "drain")}
 
 
-class Customer(TypedDict):
-    country: str
-    city: str | None
-
-
-class Nested(TypedDict):
-    customer: Customer | None
-    n: int
-    ts: int
-
-
-@pytest.mark.parametrize("shuffled", [False, True])
-async def test_nested_objects_are_structs(line: Transactional, topic: Topic, shuffled: bool) -> None:
-    """Of the records of an input, and of the frames of a repartition."""
-    source, target = topic("orders"), topic("totals")
-
-    def by_country(df: Any, batch: Any) -> Any:
-        from pyspark.sql import functions as F
-
-        assert df.schema["customer"].dataType.simpleString() == "struct<country:string,city:string>"
-        return df.groupBy("customer.country").agg(F.sum("n").alias("n"), F.count("customer").alias("there"))
-
-    values = [{"customer": {"country": "DE"} if n % 3 else None, "n": n, "ts": 1_000_000 + n} for n in range(200)]
-    await line.job.write(source, values)
-    app = hg.App(line.job.name, serde=hg.json())
-    stream: Any = app.input(source, serde=hg.json(Nested), timestamp="ts", until="newest").columns()
-    stream = stream.repartition("n") if shuffled else stream
-    batches = stream.batch(max_rows=1_000, name="lot", by="reference")
-    batches.spark(by_country, schema="country string, n long, there long").to(target)
-    running = await line.start(app)
-    assert await running.ended(PATIENCE_S) == 0
-    rows = await line.job.values(target, 2)
-    assert sum(row["n"] for row in rows) == sum(range(200))
-    assert {row["country"]: row["there"] for row in rows} == {"DE": 133, None: 0}
-
-
 async def test_bad_records_follow_the_policy_of_their_input(line: Transactional, topic: Topic) -> None:
     """Dead letters name the record and the batch. By default the task fails, and says which record it is."""
     source, target = topic("orders"), topic("totals")
@@ -494,41 +458,59 @@ async def test_a_killed_worker_s_batches_run_again_with_the_same_ranges(
     assert counted(written(out)) == (3000, sum(range(3000)))
 
 
+class Customer(TypedDict):
+    country: str
+    city: str | None
+
+
 class Priced(TypedDict):
     at: datetime
     price: Annotated[Decimal, hg.Digits(12, 2)]
     tags: list[str] | None
+    customer: Customer | None
     n: int
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-async def test_times_decimals_and_lists_have_their_types(line: Transactional, topic: Topic, shuffled: bool) -> None:
+async def test_times_decimals_lists_and_objects_have_their_types(line: Transactional, topic: Topic) -> None:
     """Of the records of an input, and of the frames of a repartition. A record with a bad value is left out."""
-    source, target = topic("orders"), topic("totals")
+    sources, targets = (topic("orders"), topic("others")), (topic("lots"), topic("framed"))
 
     def by_day(df: Any, batch: Any) -> Any:
         from pyspark.sql import functions as F
 
         kinds = ", ".join(kind for _, kind in df.dtypes)
-        assert kinds == "timestamp, decimal(12,2), array<string>, bigint"
+        assert kinds == "timestamp, decimal(12,2), array<string>, struct<country:string,city:string>, bigint"
         tagged = F.sum(F.when(F.array_contains("tags", "x"), 1).otherwise(0)).alias("tagged")
-        day = F.date_format("at", "yyyy-MM-dd HH").alias("day")
-        return df.groupBy(day).agg(F.sum("price").cast("string").alias("total"), F.sum("n").alias("n"), tagged)
+        days = df.groupBy(F.date_format("at", "yyyy-MM-dd HH").alias("day"), "customer.country")
+        total, there = F.sum("price").cast("string").alias("total"), F.count("customer").alias("there")
+        return days.agg(total, F.sum("n").alias("n"), tagged, there)
 
     values = [
-        {"at": f"2026-01-0{n % 2 + 1}T01:00:00+01:00", "price": "0.10", "tags": ["x"] if n % 4 else None, "n": n}
+        {
+            "at": f"2026-01-0{n % 2 + 1}T01:00:00+01:00",
+            "price": "0.10",
+            "tags": ["x"] if n % 4 else None,
+            "customer": {"country": "DE"} if n % 3 else None,
+            "n": n,
+        }
         for n in range(200)
     ]
-    await line.job.write(source, [*values, {**values[0], "price": "0.105"}])
     app = hg.App(line.job.name, serde=hg.json(), on_bad_data="skip")
-    stream: Any = app.input(source, serde=hg.json(Priced), timestamp="at", until="newest").columns()
-    stream = stream.repartition("n") if shuffled else stream
-    batches = stream.batch(max_rows=1_000, name="lot", by="reference")
-    batches.spark(by_day, schema="day string, total string, n long, tagged long").to(target)
+    streams: list[Any] = []
+    for source in sources:
+        await line.job.write(source, [*values, {**values[0], "price": "0.105"}])
+        streams.append(app.input(source, serde=hg.json(Priced), timestamp="at", until="newest").columns())
+    first, second = streams
+    schema = "day string, country string, total string, n long, tagged long, there long"
+    for one, name, target in zip((first, second.repartition("n")), ("lot", "framed"), targets, strict=True):
+        one.batch(max_rows=1_000, name=name, by="reference").spark(by_day, schema=schema, name=f"of-{name}").to(target)
     running = await line.start(app)
     assert await running.ended(PATIENCE_S) == 0
-    rows = await line.job.values(target, 2)
-    assert sum(row["n"] for row in rows) == sum(range(200))
-    assert sum(Decimal(row["total"]) for row in rows) == Decimal("20.00")
-    assert sum(row["tagged"] for row in rows) == 150
-    assert {row["day"] for row in rows} == {"2026-01-01 00", "2026-01-02 00"}
+    for target in targets:
+        rows = await line.job.values(target, 4)
+        assert sum(row["n"] for row in rows) == sum(range(200))
+        assert sum(Decimal(row["total"]) for row in rows) == Decimal("20.00")
+        assert sum(row["tagged"] for row in rows) == 150
+        assert {row["day"] for row in rows} == {"2026-01-01 00", "2026-01-02 00"}
+        assert sum(row["there"] for row in rows if row["country"] == "DE") == 133
+        assert sum(row["there"] for row in rows if row["country"] is None) == 0

@@ -153,30 +153,45 @@ def test_a_drain_of_what_is_drained_is_done_and_who_comes_then_waits_and_is_not_
     assert answer(url + "/livez")[0] == 200
 
 
-def test_a_deadline_that_passes_lists_what_is_not_done(hg: Headgate) -> None:
-    """A worker that is stopped in its tracks answers nobody: exit 3, and the reason."""
+def test_one_worker_of_a_name_goes_on_over_deadlines_and_signals(hg: Headgate) -> None:
+    """A second worker of a living name, and one whose port is taken, are refused with the reason. One that is stopped in its tracks answers
+    nobody: exit 3. SIGTERM: exit 0; the run stays, and the next worker of that name joins it without waiting for a session. Ctrl-C twice
+    ends it at once, for whoever cannot wait: nothing of it is left."""
     hg.start()
-    hg.running()
+    first = hg.running()
+    given = ("--log-format", "json", "--set", "session.timeout=6s")
+    assert hg.run("run", "cli_job:app", "--processor-id", "w1", *given, code=1) == ""
+    assert "another process is 'w1'" in hg.said
+    hg.run("run", "cli_job:app", "--processor-id", "w2", "--web-port", hg.url.rpartition(":")[2], code=1)
+    assert "cannot be served" in hg.said
+    assert hg.running()["workers"][0]["incarnation"] == first["workers"][0]["incarnation"]
+    assert json.loads(hg.get("/api/status")[1])["worker"]["ready"] is True
+
     assert hg.worker is not None
     hg.worker.send_signal(signal.SIGSTOP)
     try:
-        hg.run("drain", hg.job, "--wait", "--timeout", "2s", code=3)
+        hg.run("pause", hg.job, "--wait", "--timeout", "2s", code=3)
     finally:
         hg.worker.send_signal(signal.SIGCONT)
     assert "not done after 2 s" in hg.said
     assert "it has not been accepted yet: the leader, w1," in hg.said
+    hg.run("resume", hg.job, "--wait", "--timeout", "150s")
 
-
-def test_sigterm_commits_and_leaves_and_readiness_ends_at_once(hg: Headgate) -> None:
-    """Exit 0; the run stays, and the next worker of that name joins it without waiting for a session."""
-    hg.start()
-    run = hg.running()["run"]["id"]
-    assert hg.worker is not None
     hg.worker.send_signal(signal.SIGTERM)
     assert hg.ended() == 0
     assert hg.json("status", "status", hg.job)["run"]["state"] == "running"
+    hg.log.write_text("")
     hg.start()
-    assert hg.running()["run"]["id"] == run
+    assert hg.running()["run"]["id"] == first["run"]["id"]
+
+    process = psutil.Process(hg.worker.pid)
+    process.suspend()
+    process.send_signal(signal.SIGINT)
+    process.resume()
+    hg.until_said("SIGINT: committing and leaving")
+    with contextlib.suppress(psutil.NoSuchProcess):  # it may have left by now
+        process.send_signal(signal.SIGINT)
+    assert hg.ended() in (0, 130, -signal.SIGINT)  # a shell calls both of the latter 130
 
 
 def counted(hg: Headgate) -> int:
@@ -213,12 +228,11 @@ app.input("JOB-orders", on_bad_data="skip").map(checked).repartition("user").agg
 """
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate, workers: str) -> None:
+def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate) -> None:
     """Nobody waits for ever for a task that has given up: 1, and the reason. Mended, the same run counts the rest, once."""
     (hg.directory / "cli_job.py").write_text(FAILS.replace("JOB", hg.job))
     hg.environment["FAILS"] = "u1"
-    hg.start("--bounded", "--workers", workers, "--set", "error.retries=0")
+    hg.start("--bounded", "--workers", "2", "--set", "error.retries=0")
     assert hg.ended() == 1
     assert "user of last year" in hg.log.read_text()
     assert "To do: fix what has failed and run the job again" in hg.log.read_text()
@@ -226,7 +240,7 @@ def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate, w
     assert failed["state"] == "stopped"
     assert "user of last year" in failed["why"]
     del hg.environment["FAILS"]
-    hg.start("--bounded")
+    hg.start("--bounded", "--set", "placement.rejoin-grace=0s")  # it has another name than those that had the tasks
     assert hg.ended() == 0
     run = hg.json("status", "status", hg.job)["run"]
     assert (run["id"], run["state"], counted(hg)) == (failed["id"], "ended", 40)
@@ -257,21 +271,6 @@ def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg:
     assert "w1-1 ended by SIGKILL" in hg.log.read_text()
 
 
-def test_ctrl_c_twice_ends_at_once(hg: Headgate) -> None:
-    """For whoever cannot wait: nothing of it is left."""
-    hg.start()
-    hg.running()
-    assert hg.worker is not None
-    process = psutil.Process(hg.worker.pid)
-    process.suspend()
-    process.send_signal(signal.SIGINT)
-    process.resume()
-    hg.until_said("SIGINT: committing and leaving")
-    with contextlib.suppress(psutil.NoSuchProcess):  # it may have left by now
-        process.send_signal(signal.SIGINT)
-    assert hg.ended() in (0, 130, -signal.SIGINT)  # a shell calls both of the latter 130
-
-
 def page_of(log: str) -> str:
     found = [word for word in log.split() if word.startswith("http://127.0.0.1:")]
     return found[0] if found and "readiness" in log else ""
@@ -285,10 +284,12 @@ def answer(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_reset_notices_who_came_while_it_asked(hg: Headgate) -> None:
-    """Somebody goes for a coffee before he answers, and a colleague starts the job: nothing is deleted under its feet, and it goes on."""
+def test_reset_forgets_a_job_and_it_begins_anew_but_not_under_who_came_while_it_asked(hg: Headgate) -> None:
+    """Somebody goes for a coffee before he answers, and a colleague starts the job: nothing is deleted under its feet, and it goes on.
+    Later tables, positions and runs are gone; the inputs are read from their beginning again."""
     hg.start("--bounded")
     assert hg.ended() == 0
+    hg.run("reset", hg.job, code=1)
     reset = subprocess.Popen(
         hg.command("reset", hg.job),
         env=hg.environment,
@@ -314,24 +315,19 @@ def test_reset_notices_who_came_while_it_asked(hg: Headgate) -> None:
         assert hg.running()["run"]["id"] == "again"
     finally:
         reset.kill()
-
-
-def test_reset_forgets_a_job_and_it_begins_anew(hg: Headgate) -> None:
-    """Tables, positions and runs are gone; the inputs are read from their beginning again."""
-    hg.start("--bounded")
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
-    hg.run("reset", hg.job, code=1)
     assert hg.json("reset", "reset", hg.job, "--yes")["done"] is True
     hg.run("status", hg.job, code=4)
     hg.log.write_text("")
     hg.start("--bounded")
     assert hg.ended() == 0
-    rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
-    assert sum(row["value"]["n"] for row in rows) == 40
+    assert counted(hg) == 40
 
 
-def test_a_worker_that_cannot_start_says_why_and_what_to_do(hg: Headgate) -> None:
-    """No input topic; a port that is taken; a setting that is none."""
+def test_what_cannot_start_says_why_and_what_to_do(hg: Headgate) -> None:
+    """No input topic; a setting that is none; offsets that leave out a partition, by `headgate plan`, and by `headgate run`, which no
+    supervisor need restart: it exits with 2."""
     (hg.directory / "lost_job.py").write_text(
         'import headgate as hg\napp = hg.App("lost")\napp.input("no-such-topic-at-all").to("x")\n'
     )
@@ -339,15 +335,6 @@ def test_a_worker_that_cannot_start_says_why_and_what_to_do(hg: Headgate) -> Non
     assert "the input topic 'no-such-topic-at-all' does not exist" in hg.said
     hg.run("run", "cli_job:app", "--set", "comit.interval=1s", code=2)
     assert "did you mean 'commit.interval'" in hg.said
-    hg.start()
-    hg.running()
-    port = hg.url.rpartition(":")[2]
-    hg.run("run", "cli_job:app", "--processor-id", "w2", "--web-port", port, code=1)
-    assert "cannot be served" in hg.said
-
-
-def test_offsets_that_leave_out_a_partition_are_refused_before_a_record_is_read(hg: Headgate) -> None:
-    """By `headgate plan`, and by `headgate run`, which no supervisor need restart: it exits with 2."""
     (hg.directory / "until_job.py").write_text(
         f'import headgate as hg\napp = hg.App("{hg.job}")\napp.input("{hg.job}-orders", until={{0: 5}}).to("{hg.job}-out")\n'
     )
@@ -355,16 +342,3 @@ def test_offsets_that_leave_out_a_partition_are_refused_before_a_record_is_read(
         hg.run(*words, code=2)
         assert f"input('{hg.job}-orders'): until= gives no end for partition 1; the topic has 2 partitions" in hg.said
         assert "until='newest'" in hg.said
-
-
-def test_a_second_worker_of_a_living_name_refuses_and_the_first_goes_on(hg: Headgate) -> None:
-    """Two pods with one id: the first one keeps it."""
-    hg.start()
-    first = hg.running()["workers"][0]["incarnation"]
-    text = hg.run(
-        "run", "cli_job:app", "--processor-id", "w1", "--log-format", "json", "--set", "session.timeout=6s", code=1
-    )
-    assert text == ""
-    assert "another process is 'w1'" in hg.said
-    assert hg.running()["workers"][0]["incarnation"] == first
-    assert json.loads(hg.get("/api/status")[1])["worker"]["ready"] is True

@@ -191,20 +191,6 @@ async def test_new_partitions_of_the_topic_are_taken_up(job, topic, monkeypatch)
     assert (facts(running).read, facts(running).built_anew) == (2, 0)
 
 
-@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
-async def test_a_record_that_cannot_be_read_is_left_out(job, topic, policy):
-    rates, orders, out = topic("rates"), topic("orders"), topic("out")
-    await rate(job, rates, "a", 1)
-    await rate(job, rates, "b", b"no json")
-    await rate(job, rates, "c", 3)
-    running = await job.start(joining(job, rates, orders, out, on_bad_data=policy))
-    await job.write(orders, [{"c": "b", "n": 1}, {"c": "c", "n": 2}])
-    assert await job.values(out, 1) == [{"n": 2, "rate": 3}]
-    found = facts(running)
-    assert (found.left_out, found.rows, found.read) == (1, 2, 3)
-    assert await job.values(job.topics.dead_letters, 0) == []
-
-
 async def test_a_record_that_fails_stops_the_copy_and_its_tasks_until_it_is_corrected(job, topic):
     rates, orders, out = topic("rates"), topic("orders"), topic("out")
     await rate(job, rates, "a", 1)

@@ -15,7 +15,7 @@ from .drawn_faults import run
 from .edges import Edges, Fault, drawn
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.timeout(900)]
-SEEDS = range(*map(int, os.environ.get("HEADGATE_FAULTS", "0:6").split(":")))
+SEEDS = range(*map(int, os.environ.get("HEADGATE_FAULTS", "0:4").split(":")))
 """Which are drawn: from and below."""
 
 
@@ -26,37 +26,41 @@ async def test_every_record_counts_once_whatever_an_edge_does(job, topic, seed):
     assert outcome.wrong == [], f"{drawn(seed)}\nstruck: {outcome.struck}\nlives: {outcome.lives}"
 
 
-@pytest.mark.parametrize("nth", [5, 9])
-async def test_a_disk_that_is_full_for_a_second_costs_no_life(job, topic, nth):
+async def test_a_disk_that_is_full_for_a_second_costs_no_life(job, topic):
     """The task begins again by itself when the disk has room. It stood still for good, and held up the stop of its worker."""
-    plan = [Fault("store.write", nth, "full")]
+    plan = [Fault("store.write", 5, "full")]
     outcome = await run(job, topic, plan)
     assert (outcome.struck, outcome.wrong) == (plan, [])
     assert len(outcome.lives) == 1, outcome.lives
 
 
 @pytest.mark.parametrize(
-    "fault",
+    "plan",
     [
-        Fault("wire.fetch", 20, "odd"),
-        Fault("wire.fetch", 12, "cancelled", behind=True),
-        Fault("KafkaConsumer.take", 6, "odd"),
-        Fault("KafkaConsumer.take", 30, "cancelled"),
-        Fault("KafkaConsumer.take", 12, "os", behind=True),
-        Fault("AIOKafkaConsumer.end_offsets", 2, "cancelled"),
-        Fault("AIOKafkaProducer.begin_transaction", 6, "odd"),
-        Fault("AIOKafkaProducer.commit_transaction", 4, "cancelled", behind=True),
-        Fault("AIOKafkaProducer.send_batch", 9, "cancelled"),
-        Fault("AIOKafkaProducer.send_batch", 2, "odd", behind=True),
-        Fault("wire.produce", 12, "odd"),
-        Fault("wire.metadata", 3, "timed out"),
+        [
+            Fault("AIOKafkaConsumer.end_offsets", 2, "cancelled"),
+            Fault("KafkaConsumer.take", 6, "odd"),
+            Fault("wire.fetch", 20, "odd"),
+            Fault("wire.metadata", 3, "timed out"),
+        ],
+        [
+            Fault("KafkaConsumer.take", 12, "os", behind=True),
+            Fault("wire.fetch", 12, "cancelled", behind=True),
+            Fault("KafkaConsumer.take", 30, "cancelled"),
+        ],
+        [Fault("AIOKafkaProducer.commit_transaction", 4, "cancelled", behind=True)],
+        [
+            Fault("AIOKafkaProducer.send_batch", 2, "odd", behind=True),
+            Fault("AIOKafkaProducer.begin_transaction", 6, "odd"),
+        ],
+        [Fault("AIOKafkaProducer.send_batch", 9, "cancelled"), Fault("wire.produce", 12, "odd")],
     ],
-    ids=lambda fault: f"{fault.edge} {fault.kind}",
+    ids=lambda plan: " ".join(fault.edge for fault in plan),
 )
-async def test_one_error_of_a_client_costs_no_worker(job, topic, fault):
-    """A client that is wrong once, or cancels what nobody asked it to: it is replaced, and nothing waits for it for ever."""
-    outcome = await run(job, topic, [fault])
-    assert (outcome.struck, outcome.wrong) == ([fault], [])
+async def test_errors_of_a_client_cost_no_worker(job, topic, plan):
+    """A client that is wrong now and then, or cancels what nobody asked it to: it is replaced, and nothing waits for it for ever."""
+    outcome = await run(job, topic, plan)
+    assert (sorted(map(str, outcome.struck)), outcome.wrong) == (sorted(map(str, plan)), [])
     assert len(outcome.lives) == 1, outcome.lives
 
 

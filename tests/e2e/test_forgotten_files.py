@@ -1,5 +1,5 @@
-"""Files of old batches on a real broker: the worker is killed at every step of forgetting and deleting, and every row is in the files once
-as long as it is kept."""
+"""Files of old batches on a real broker: the worker is killed while it forgets and deletes, and every row is in the files once as long as
+it is kept. All other steps: `tests/spark_bridge/data/test_forget.py`."""
 
 from __future__ import annotations
 
@@ -36,13 +36,10 @@ import headgate as hg
 from headgate.spark_bridge.data.files import ArrowFiles, LocalFiles
 from headgate.spark_bridge.data.forget import Forgetter
 
-note = lambda name: name.startswith("forgotten-")
-with_files = lambda name: note(name) and "-0-" not in name
-around(Forgetter, "_put", lambda name, _: "noting" if with_files(name) else "", lambda name, _: "noted" if with_files(name) else "")
-around(Forgetter, "_delete", lambda name: "" if note(name) else "leaving", lambda name: "" if note(name) else "left")
+with_files = lambda name: name.startswith("forgotten-") and "-0-" not in name
+around(Forgetter, "_put", never, lambda name, _: "noted" if with_files(name) else "")
 for one in (LocalFiles, ArrowFiles):
     around(one, "delete", never, lambda path: "deleting" if "/country=" in path and "/_headgate/" not in path else "")
-around(Forgetter, "_put", never, lambda name, _: "" if with_files(name) or not note(name) else "settled")
 
 from typing import TypedDict
 Order = TypedDict("Order", {"country": str, "n": int, "ts": int})
@@ -133,13 +130,13 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 async def test_kill_9_at_each_step_and_what_is_kept_is_there_once(job: Any, topic: Topic, lake: Lake) -> None:
-    """Before and after the note, while entries leave, while files are deleted, and when they are. Nothing comes back, nothing is written
-    again, and nothing is left over; no row that is young enough is missing."""
+    """After the note, and while files are deleted. Nothing comes back, nothing is written again, and nothing is left over; no row that is
+    young enough is missing."""
     source = topic("orders", partitions=2)
     code = STEPS.replace("SOURCE", source).replace("OUT", lake.target)
     await job.write(source, orders(100, 0))
     written = 100
-    for step in ("noted", "deleting") if lake.store else ("noting", "noted", "leaving", "left", "deleting", "settled"):
+    for step in ("deleting",) if lake.store else ("noted", "deleting"):
         worker = await job.process(code, "w1", AT=step)
         async with asyncio.timeout(PATIENCE_S):
             while worker.process.returncode is None:  # a batch that is published is what moves time on

@@ -45,7 +45,7 @@ def failed_because(worker):
     return next((said.why for said in states.values() if said.state == "failed"), "")
 
 
-@pytest.mark.parametrize(("on_lost", "new"), [("fail", 20), ("oldest", 20), ("newest", 3)])
+@pytest.mark.parametrize(("on_lost", "new"), [("fail", 20), ("newest", 3)])
 async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_records(job, topic, on_lost, new):
     """Whether the position lies behind the end of the new topic or within it: none of its records is taken for the next one."""
     inp, out = f"in-{uuid.uuid4().hex[:8]}", topic("out")

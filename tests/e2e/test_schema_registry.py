@@ -344,19 +344,6 @@ async def test_json_schema_of_confluents_serializer_both_ways(job, topic, regist
     assert b"is not of type" in b"".join(data for _, data in dead.headers)
 
 
-async def test_an_id_in_a_header_is_read_and_not_passed_on(job, topic, registry):
-    """As newer serializers write it: nothing stands in front of the value."""
-    inp, out = topic("in"), topic("out")
-    [value] = await asyncio.to_thread(avro_bytes, registry, inp, OLD, [{"id": 1, "country": "DE"}])
-    app = hg.App(job.name, settings={"registry.url": registry.url})
-    app.input(inp, serde=hg.avro(Order)).to(out, serde=hg.avro(Order, register=True))
-    await job.write(inp, [value[5:]], headers=[("__value_schema_id", value[:5]), ("trace", b"7")])
-    await job.start(app)
-    [record] = await job.records(out, 1)
-    assert (record.headers, record.value[:1]) == ((("trace", b"7"),), b"\0")
-    assert record.value[5:] == b"\x02\x04DE" + struct.pack("<d", 0.0)
-
-
 async def test_references_and_a_subject_by_the_name_of_the_record(job, topic, registry):
     """A schema that names a type of another subject, for Confluent's deserializer as for ours."""
     from confluent_kafka.schema_registry.avro import AvroDeserializer

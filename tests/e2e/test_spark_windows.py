@@ -42,8 +42,8 @@ def in_all(df, batch):
 
 app = hg.App("JOB", settings={"spark.master": "local[2]"})
 orders = app.input("ORDERS", serde=hg.json(Order), timestamp="ts").columns().repartition("country")
-tens = orders.window(hg.tumbling("10s")).spark(by_country, schema="start long, task string, country string, n long, total long")
-minutes = tens.gather(name="all").window(hg.tumbling("1m"))
+halves = orders.window(hg.tumbling("30s")).spark(by_country, schema="start long, task string, country string, n long, total long")
+minutes = halves.gather(name="all").window(hg.tumbling("1m"))
 minutes.spark(in_all, schema="start long, why string, task string, n long, total long, tasks long").to("MINUTES")
 """
 

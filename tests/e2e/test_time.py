@@ -25,7 +25,6 @@ from .schemas import schema, wrong
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 HELD = {"watermark.idle-timeout": "1h"}
 """No partition is left out, however long the machine stands still between two writes."""
-BOTH_ROUTES = pytest.mark.parametrize("above", [1024, 0], ids=["direct", "aggregated"])
 
 
 class Hears(hg.Actor):
@@ -62,11 +61,10 @@ def at(ts, key="k"):
     return {"ts": ts, "k": key}
 
 
-@BOTH_ROUTES
-async def test_through_a_map_and_a_shuffle_by_either_route(job, topic, above):
+async def test_through_a_map_and_a_shuffle_whose_markers_are_aggregated(job, topic):
     """Every task hears the least of what all partitions of the input have reached, whoever tells it."""
     inp, out = topic("in", 3), topic("out")
-    app = hg.App(job.name, settings={**HELD, "control.aggregate-above": above})
+    app = hg.App(job.name, settings={**HELD, "control.aggregate-above": 0})
     stream = app.input(inp, timestamp="ts", max_out_of_order="1s").map(dict).filter(bool)
     stream.repartition("k", partitions=3).process(Hears, out=out, name="hears")
     worker = await job.start(app)
@@ -78,11 +76,10 @@ async def test_through_a_map_and_a_shuffle_by_either_route(job, topic, above):
     await heard(job, out, 59_000, tasks=3)
 
 
-@BOTH_ROUTES
-async def test_through_a_broadcast_a_merge_and_a_join_with_a_table_that_is_read_on(job, topic, above):
+async def test_through_a_broadcast_a_merge_and_a_join_with_a_table_that_is_read_on(job, topic):
     """Time is that of the rows that come out: the table's own stream, which is read for others, too, and is far behind, holds nobody."""
     left, right, rates, copy, out = topic("left", 2), topic("right", 2), topic("rates", 2), topic("copy"), topic("out")
-    app = hg.App(job.name, settings={**HELD, "control.aggregate-above": above})
+    app = hg.App(job.name, settings=HELD)
     rate = app.input(rates, key="k", timestamp="ts")
     rate.to(copy)
     table = rate.repartition("k", partitions=2, name="rates-by-k").table("rates")

@@ -1,7 +1,7 @@
-"""Results in files, on a real broker: the worker is killed at every step, stalls in the middle of two, and every row is there once.
+"""Results in files, on a real broker: the worker is killed at work, stalls in the middle of two steps, and every row is there once.
 
 Plain code stands for Spark's writer, so that no JVM has to start; everything around it is what runs. The real one writes in
-`test_spark_stages`, and is killed at work in `test_by_reference`.
+`test_spark_stages`, and is killed at work in `test_by_reference`. All other steps: `tests/spark_bridge/data/test_publish.py`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,9 @@ def after(owner, name, step):
         return result
     setattr(owner, name, call)
 
-after(Publisher, "seal", lambda entry: "sealed")
 before(Publisher, "publish", lambda *_: "named")
 after(LocalFiles, "move", lambda *_: "moving")
-before(LocalFiles, "put", lambda path, text: "moved" if "/manifest/" in path else "")
 after(LocalFiles, "put", lambda path, text: "listed" if "/manifest/" in path else "")
-after(Publisher, "publish", lambda *_: "published")
 """
 
 PLAIN = """
@@ -131,12 +128,12 @@ async def comes(out: Path, rows: int) -> None:
 
 
 async def test_kill_9_at_each_step_and_every_row_is_there_once(job: Any, topic: Topic, tmp_path: Path) -> None:
-    """While Spark writes, before and after the attempt is named, while files are moved, before and after the batch is listed, before it
-    is forgotten. Every successor goes on where its predecessor died, a drain ends the last one, and nothing is left in staging."""
+    """While Spark writes, when the attempt is named, and when the batch is listed. Every successor goes on where its predecessor
+    died, a drain ends the last one, and nothing is left in staging."""
     source, out = topic("orders", partitions=2), tmp_path / "out"
     code = (STEPS + PLAIN + APP).replace("SOURCE", source).replace("OUT", str(out))
     await job.write(source, orders(200))
-    for step in ("writing", "sealed", "named", "moving", "moved", "listed", "published"):
+    for step in ("writing", "named", "listed"):
         worker = await job.process(code, "w1", AT=step)
         assert await worker.ended(PATIENCE_S) == -signal.SIGKILL, f"{step}: {worker.text()[-3000:]}"
         assert set(hg.published(out)) <= seen(out)
