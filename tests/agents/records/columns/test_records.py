@@ -151,6 +151,23 @@ def test_a_column_hides_another_with_its_name_and_values_follow() -> None:
     assert (more["n"], more.values, rows.values) == ([2], [{"n": 2, "s": "a", "m": True}], [{"n": 1, "s": "a"}])
 
 
+def test_other_columns_are_the_values_whatever_made_the_former_ones() -> None:
+    """What would have made the values as objects, or the results for an output, made them without what is new."""
+    of_one = Vector.of("int64", [1])
+    rows = Records.of_vectors(
+        {"n": of_one},
+        array("q", [5]),
+        results=lambda: VectorBatch(("n",), (of_one,), 1),
+        make=lambda: [{"n": 1, "made": True}],
+    )
+    assert rows.values == [{"n": 1, "made": True}]
+    for found, values in (
+        (rows.extended({"m": of_one}), [{"n": 1, "m": 1}]),
+        (rows.only({"m": of_one}), [{"m": 1}]),
+    ):
+        assert (found.values, found.results) == (values, None)
+
+
 def test_records_have_keys_as_user_code_sees_them() -> None:
     rows = of_objects(numbered([({"n": 1, "s": ""}, 7, b"k", [("h", b"v")])]), True, True, True)
     assert list(rows.records()) == [Record("k", {"n": 1, "s": ""}, 7, [("h", b"v")])]
