@@ -822,6 +822,9 @@ class Buffered(Reads):
         self.position += 5
         return chunk
 
+    def let_go(self) -> None:
+        """It holds nothing."""
+
     def go_on(self) -> None:
         self.gone_on.append(self.position)
 
