@@ -8,6 +8,7 @@ as structlog's own, but for tracebacks: see `processors`.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any, TextIO
@@ -39,20 +40,18 @@ class Logger:
 
 def processors(to: TextIO) -> list[Any]:
     """structlog's own, with Python's traceback. Its default draws one with the local variables of each frame: that holds up a loop for
-    seconds, and the variables contain rows and passwords.
+    seconds, and the variables contain rows and passwords. Only while no one has configured structlog.
     """
+    return [*_processors(to.isatty() and not os.environ.get("NO_COLOR"))]
+
+
+@functools.cache
+def _processors(colors: bool) -> tuple[Any, ...]:
+    """They are asked for with each line."""
     import structlog
 
-    return [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.StackInfoRenderer(),
-        structlog.dev.set_exc_info,
-        structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
-        structlog.dev.ConsoleRenderer(
-            colors=to.isatty() and not os.environ.get("NO_COLOR"), exception_formatter=structlog.dev.plain_traceback
-        ),
-    ]
+    *others, _ = structlog.get_config()["processors"]
+    return *others, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
 
 
 def to_stderr() -> None:

@@ -155,8 +155,8 @@ def test_a_drain_of_what_is_drained_is_done_and_who_comes_then_waits_and_is_not_
 
 def test_one_worker_of_a_name_goes_on_over_deadlines_and_signals(hg: Headgate) -> None:
     """A second worker of a living name, and one whose port is taken, are refused with the reason. One that is stopped in its tracks answers
-    nobody: exit 3. SIGTERM: exit 0; the run stays, and the next worker of that name joins it without waiting for a session. Ctrl-C twice
-    ends it at once, for whoever cannot wait: nothing of it is left."""
+    no one: exit 3. SIGTERM: exit 0; the run stays, and the next worker of that name joins it without waiting for a session. Ctrl-C twice
+    ends it at once, for a user who cannot wait: nothing of it is left."""
     hg.start()
     first = hg.running()
     given = ("--log-format", "json", "--set", "session.timeout=6s")

@@ -58,7 +58,7 @@ async def test_a_disk_that_is_full_for_a_second_costs_no_life(job, topic):
     ids=lambda plan: " ".join(fault.edge for fault in plan),
 )
 async def test_errors_of_a_client_cost_no_worker(job, topic, plan):
-    """A client that is wrong now and then, or cancels what nobody asked it to: it is replaced, and nothing waits for it for ever."""
+    """A client that is wrong now and then, or cancels what no one asked it to: it is replaced, and nothing waits for it for ever."""
     outcome = await run(job, topic, plan)
     assert (sorted(map(str, outcome.struck)), outcome.wrong) == (sorted(map(str, plan)), [])
     assert len(outcome.lives) == 1, outcome.lives
