@@ -326,11 +326,11 @@ class Records:
 
     def only(self, columns: Mapping[str, Vector]) -> Records:
         """The same rows with these columns as values."""
-        return self._in_columns(columns, {})._with(origin=None, others=None)
+        return self._in_columns(columns, {}, origin=None, others=None)
 
-    def _in_columns(self, columns: Mapping[str, Vector], lists: dict[str, list[Any]]) -> Records:
+    def _in_columns(self, columns: Mapping[str, Vector], lists: dict[str, list[Any]], **changes: Any) -> Records:
         """The same rows with these columns: what made their values as objects, or for a step that only writes, made them without."""
-        return self._with(vectors=columns, _lists=lists, _values=_UNMADE, _results=None, _make=None)
+        return self._with(vectors=columns, _lists=lists, _values=_UNMADE, _results=None, _make=None, **changes)
 
     def made_of(self, rows: Buffer | None, columns: Mapping[str, Vector], times: Buffer | None = None) -> Records:
         """Rows of these columns, each of which was made of the base row with this number; None: of all of them, in order. A row keeps the
