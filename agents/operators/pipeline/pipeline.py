@@ -812,6 +812,7 @@ class Pipeline:
         commit, stopping = self.wants_commit, self._stopping
         self.wants_commit, self._stopping = False, []
         self._before = []
+        self._running = None  # its records are let go: the next letter of this task may be long in coming
         for actor in stopping:
             actor.stopped = True
         return commit, self._given_up() if stopping else frozenset()
@@ -839,6 +840,7 @@ class Pipeline:
         """
         parts: list[LetterPart] = [*self.operators, self.parked]
         aside = [part.suspend() for part in parts]
+        running, self._running = self._running, None
         buffer, self.buffer = self.buffer, self.seal_buffer
         later, self._later = self._later, deque()
         unknown, self._unknown = self._unknown, None
@@ -862,7 +864,7 @@ class Pipeline:
             raise
         finally:
             self.buffer, self._later, self._unknown, self._counted = buffer, later, unknown, counted
-            self.push_result = push
+            self._running, self.push_result = running, push
             if self._clock is not None and measuring is not None:
                 self._clock.resume(measuring)
             for part, kept in zip(parts, aside, strict=True):

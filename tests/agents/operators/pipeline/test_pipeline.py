@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from types import SimpleNamespace
 from typing import Any, TypedDict
 
@@ -27,7 +29,7 @@ from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.logs import Gathered
 from headgate.core.names import StreamPartition
-from headgate.core.progress.frames import BatchFrame, FrameError, decode
+from headgate.core.progress.frames import FROM_HEADER, BatchFrame, FrameError, decode
 
 from ...forms import Form
 
@@ -164,6 +166,33 @@ def test_a_seal_in_the_middle_of_a_chunk_takes_only_what_was_complete() -> None:
         assert rig.tables.store.get("seen", b"n") == b"\x002"
 
     asyncio.run(story())
+
+
+def test_a_chunk_is_let_go_when_it_is_complete(form: Form) -> None:
+    """A worker has many tasks, and the next chunk of one may be long in coming: a MiB each that no one needs."""
+    app = hg.App("job")
+    stream = form.input(app, "in", Row)
+    stream.repartition("k").agg(n=hg.count()).to("counts")
+    stream.to("out")
+    rig, one = Rig(app), of_keys(1, 2)
+    before = sys.getrefcount(one), sys.getrefcount(one.columns)
+    asyncio.run(rig.run(one))
+    gc.collect()
+    assert (sys.getrefcount(one), sys.getrefcount(one.columns)) == before
+
+
+def test_combined_rows_are_not_said_to_be_made_of_the_last_chunk(form: Form) -> None:
+    """Those of many chunks leave together at a seal. What is shuffled as it comes names its records."""
+    app = hg.App("job")
+    stream = form.input(app, "in", Row)
+    stream.repartition("k").agg(n=hg.count()).to("counts")
+    stream.repartition("n").to("out")
+    rig = Rig(app)
+    for n in (1, 2):
+        asyncio.run(rig.run(of_keys(n)))
+        rig.seal()
+    says = [(one.at.stream, dict(headers).get(FROM_HEADER)) for one in rig.topics.open for headers in one.headers or []]
+    assert sorted(says, key=str) == [("job-1-by-k", None)] * 2 + [("job-1-by-n", b"in[0] offset 0")] * 2
 
 
 def test_a_task_whose_awaited_function_has_failed_is_not_cancelled() -> None:
