@@ -129,7 +129,7 @@ class Runtime:
         self.sinks = sinks
         self.memory = memory
         self.old_reads = OldReads(declared.graph, offsets, targets.kept_ms, partial(brokers_ms, port))
-        self.read_ahead = ReadAhead()
+        self.read_ahead = ReadAhead(port.clock)
         self.unread = Unread()
         self.unreadable = Unreadable()
         self.solitude = Solitude(port.clock)

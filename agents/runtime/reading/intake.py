@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -287,6 +288,7 @@ class Intake:
         self._consumer = consumer
         for at, part in self._parts.items():
             part.since = self._watched.look(self._mono())
+            part.full = part.full or not self._has_room(part)
             if part.held or part.full or part.gathering or part.buffer.ended:
                 consumer.pause(at)
             self._count(part)
@@ -307,6 +309,7 @@ class Intake:
                 part.gathering = False
         consumer, self._consumer = self._consumer, None
         for part in self._parts.values():
+            self._waits_no_more(part)
             self._counts(part, 0)
         if consumer is not None:
             await consumer.stop()
@@ -460,6 +463,7 @@ class Intake:
             self._consumer.seek(part.at, part.buffer.buffered_to)
             self._consumer.pause(part.at)
         part.full = True  # fetched again after a seek, or after a while unless the position is lost
+        self._waits_no_more(part)
         part.retry_at = self._mono() + RETRY_S
         self._count(part)
 
@@ -508,13 +512,37 @@ class Intake:
         return part.buffer.size + part.out
 
     def _has_room(self, part: _Partition) -> bool:
-        """Whether the worker may hold one more fetch of this partition."""
+        """Whether the worker may hold one more fetch of this partition. A task that has something of others may wait for this one."""
         ahead = self._ahead
-        return ahead is None or ahead.more(self._fetch_bytes, own=self._held(part), each=self._buffer_bytes)
+        return (
+            ahead is None
+            or ahead.room(self._fetch_bytes, self._buffer_bytes)
+            or (not self._held(part) and any(map(self._held, self._parts.values())))
+        )
 
     def _drained(self, part: _Partition) -> bool:
-        """Whether this full partition may be fetched again."""
-        return part.full and part.buffer.size <= self._buffer_bytes // 2 and self._has_room(part)
+        """Whether this full partition is to be fetched again."""
+        return (
+            part.full
+            and part.buffer.size <= self._buffer_bytes // 2
+            and not (part.held or part.buffer.ended or part.lost is not None)
+        )
+
+    def _resume(self, part: _Partition) -> None:
+        """Fetch this full partition again."""
+        self._waits_no_more(part)
+        if self._consumer is not None and self._drained(part):
+            part.full = False
+            self._consumer.resume(part.at)
+            self._count(part)
+
+    def _wait_for_room(self, part: _Partition) -> None:
+        if self._ahead is not None and not self._held(part):
+            self._ahead.wait(part, self._fetch_bytes, self._buffer_bytes, partial(self._resume, part))
+
+    def _waits_no_more(self, part: _Partition) -> None:
+        if self._ahead is not None:
+            self._ahead.withdraw(part)
 
     def _count(self, part: _Partition) -> None:
         """Count what the partition holds: what is in memory, and a fetch, if it is being fetched and not known to be at its end."""
@@ -540,10 +568,11 @@ class Intake:
         for part in self._parts.values():
             if part.lost is not None or part.buffer.ended or now < part.retry_at:
                 continue
-            if not part.held and self._drained(part):
-                part.full = False
-                consumer.resume(part.at)
-                self._count(part)
+            if self._drained(part):
+                if self._has_room(part):
+                    self._resume(part)
+                else:
+                    self._wait_for_room(part)
             waiting = waiting or part.full
         most = BUSY_POLL_MS if waiting else self._max_wait_ms
         if self._awaited and now < self._sent_s + SHORTEST_S:
@@ -672,6 +701,7 @@ class Intake:
         part = self._parts[at]
         part.held = True
         part.gathering = False
+        self._waits_no_more(part)
         self._awaited.discard(at)
         if self._consumer is not None:
             self._consumer.pause(part.at)
@@ -703,6 +733,7 @@ class Intake:
         part.lost = part.trouble = part.damage = part.answer = None
         part.since = self._watched.look(self._mono())
         part.full = part.gathering = False
+        self._waits_no_more(part)
         part.retry_at = 0.0
         if self._consumer is not None:
             self._consumer.seek(part.at, offset)

@@ -1,48 +1,77 @@
 """How far the partitions of a worker are read ahead, all together.
 
 Each task has a consumer of its own, and each partition may be read ahead by `buffer.bytes`. What 64 tasks read ahead is not worth 64 times
-as much memory: the loop works on one letter at a time, and needs only so much that each task has some records when its turn comes.
+as much memory: the loop works on one letter at a time, and needs only so much that the next ones are there when it ends.
 
-What it decides: whether a partition may be fetched now. Promises:
+What it decides: whether a partition may be fetched now, and whose turn it is when there is room again. Promises:
 
-- A partition that holds something is read further only while all partitions of the worker hold less than `SHARED` times `buffer.bytes`,
-  together with the chunks that were taken and with what may be fetched for them.
-- A partition that holds nothing may always be fetched, once. So no task waits for another one, and a task that is stuck takes nothing from
-  the others but the share that they would read ahead.
+- A partition is read further only while all partitions of the worker hold less than `SHARED` times `buffer.bytes`, together with the chunks
+  that were taken and with what may be fetched for them.
+- Those that hold nothing wait for room in the order in which they came. So letters are as large with 64 partitions as with four, and only
+  some of them are in memory at a time.
+- The queue never stands still: while there is no room, its first partition is fetched all the same each `TURN_S`. A partition of a task
+  that holds something of others does not wait at all, as the task may need it to go on. So tasks that are stuck take nothing from the
+  others but the share that they would read ahead.
 - With `SHARED` partitions or fewer, each is read ahead as if it were alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+
+from ...port.port import Clock, Timer
+
 SHARED = 4
 """As many partitions may be read ahead in full."""
-FEW, SMALLER = 8, 512 << 10
-"""Of more partitions than these, each has smaller fetches: one of each may be in memory."""
+TURN_S = 0.1
+"""For how long the queue stands still at most."""
 
 
 class ReadAhead:
-    """What all partitions of a worker hold."""
+    """What all partitions of a worker hold, and the queue of those that wait for room."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.held = 0
         """The bytes that are in memory, and those that may come for partitions of which more is known to be there."""
-        self.partitions = 0
-        """How many partitions are read."""
-
-    def fetch_bytes(self, most: int) -> int:
-        """How many bytes a fetch of a task that begins to read now asks for, at most `most`."""
-        return most if self.partitions <= FEW else min(most, SMALLER)
+        self._clock = clock
+        self._queue: dict[Hashable, tuple[int, int, Callable[[], None]]] = {}
+        self._timer: Timer | None = None
+        """When the first one of the queue goes on without room."""
 
     def change(self, size: int) -> None:
-        """They hold so many bytes more now, or fewer."""
+        """They hold so many bytes more now, or fewer: then those that wait have their turn."""
         self.held += size
+        while size < 0 and self._queue:
+            more, each, _ = next(iter(self._queue.values()))
+            if not self.room(more, each):
+                return
+            self._next()
 
-    def more(self, size: int, *, own: int, each: int) -> bool:
-        """Whether a partition that holds `own` bytes may hold `size` more, if each may hold `each`.
+    def room(self, size: int, each: int) -> bool:
+        """Whether there is room for `size` more bytes, if a partition may hold `each`."""
+        return self.held + size <= SHARED * each
 
-        >>> ahead = ReadAhead()
-        >>> ahead.change(SHARED * 100)
-        >>> ahead.more(1, own=1, each=100), ahead.more(1, own=0, each=100)
-        (False, True)
-        """
-        return not own or self.held + size <= SHARED * each
+    def wait(self, who: Hashable, size: int, each: int, go: Callable[[], None]) -> None:
+        """Call `go` when it is its turn to have `size` more bytes, as `room` says; once."""
+        self._queue.setdefault(who, (size, each, go))
+        self._watch()
+
+    def withdraw(self, who: Hashable) -> None:
+        """It does not wait any more."""
+        self._queue.pop(who, None)
+        if not self._queue and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self) -> None:
+        if self._timer is None and self._queue:
+            self._timer = self._clock.call_later(TURN_S, self._next)
+
+    def _next(self) -> None:
+        """It is the turn of the first one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        _, _, go = self._queue.pop(next(iter(self._queue)))
+        self._watch()
+        go()

@@ -87,19 +87,17 @@ class Reading:
             for at, position in positions.items()
         ]
         room, producers = settings.value("buffer.bytes"), self._needs.producers
-        ahead = self._needs.read_ahead
-        ahead.partitions += len(sources)
         intake = Intake(
             self._needs.port,
             sources,
             name=f"{declared.app.job.slug}-{site.name}".replace(" ", "-"),
             buffer_bytes=room,
-            fetch_bytes=ahead.fetch_bytes(min(FETCH_BYTES, max(1, room))),
+            fetch_bytes=min(FETCH_BYTES, max(1, room)),
             watchdog_s=settings.seconds("fetch.watchdog"),
             gather_until=lambda: producers.gather_until() if site.runs_on else None,
             seldom_until=self._seldom_until,
             offsets=self._needs.offsets,
-            ahead=ahead,
+            ahead=self._needs.read_ahead,
         )
         return TaskIntake(site, self._needs, intake, chooser, positions, self._take)
 
@@ -150,5 +148,4 @@ class Reading:
         """Stop reading."""
         intake, self.intake = self.intake, None
         if intake is not None:
-            self._needs.read_ahead.partitions -= len(intake.intake.positions())
             await intake.stop()

@@ -1,4 +1,4 @@
-"""What the partitions of a worker hold together: a bound for all of them, and always something for each."""
+"""What the partitions of a worker hold together: a bound for all of them, and a turn for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from headgate.agents.runtime.reading.intake import Intake, PartitionSource
-from headgate.agents.runtime.reading.read_ahead import FEW, SHARED, SMALLER, ReadAhead
+from headgate.agents.runtime.reading.read_ahead import SHARED, TURN_S, ReadAhead
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort
@@ -24,29 +24,31 @@ TASKS = 64
 class Rig:
     """The intakes of tasks with a backlog each, which no task works off by itself."""
 
-    def __init__(self, tasks: int) -> None:
-        logs = Logs({"in": tasks})
-        self.ahead = ReadAhead()
-        self.places = [StreamPartition("in", n) for n in range(tasks)]
+    def __init__(self, tasks: int, each: int = 1) -> None:
+        """`each`: how many partitions a task has."""
+        logs = Logs({"in": tasks * each})
+        self.clock = VirtualClock(0)
+        self.ahead = ReadAhead(self.clock)
+        self.places = [StreamPartition("in", n) for n in range(tasks * each)]
         for at in self.places:
             for _ in range(100):
                 logs.write(at, None, [bytes(VALUE)], [0], None)
-        port = MemoryPort(logs, VirtualClock(0))
-        self.intakes = {
-            at: Intake(
-                port, [PartitionSource(at, 0)], name=str(at), buffer_bytes=EACH, fetch_bytes=FETCH, ahead=self.ahead
-            )
-            for at in self.places
-        }
+        port = MemoryPort(logs, self.clock)
+        self.intakes: dict[StreamPartition, Intake] = {}
+        for first in range(0, tasks * each, each):
+            own = self.places[first : first + each]
+            sources = [PartitionSource(at, 0) for at in own]
+            made = Intake(port, sources, name=str(first), buffer_bytes=EACH, fetch_bytes=FETCH, ahead=self.ahead)
+            self.intakes |= dict.fromkeys(own, made)
 
     async def start(self) -> None:
-        for intake in self.intakes.values():
+        for intake in dict.fromkeys(self.intakes.values()):
             await intake.start()
 
     async def fill(self, turns: int = 20) -> None:
         """Each intake is filled as far as it wants."""
         for _ in range(turns):
-            for intake in self.intakes.values():
+            for intake in dict.fromkeys(self.intakes.values()):
                 intake._answered.set()
                 await asyncio.sleep(0)
                 filling = asyncio.get_running_loop().create_task(intake.fill(1.0))
@@ -57,8 +59,16 @@ class Rig:
     def held(self) -> dict[StreamPartition, int]:
         return {at: intake.head(at).size for at, intake in self.intakes.items()}
 
+    def work_off(self, at: StreamPartition) -> int:
+        """How many records were taken: all that it holds."""
+        read = 0
+        while (chunk := self.intakes[at].take(at, 1000)) is not None:
+            read += len(chunk)
+        self.intakes[at].let_go()
+        return read
+
     async def stop(self) -> None:
-        for intake in self.intakes.values():
+        for intake in dict.fromkeys(self.intakes.values()):
             await intake.stop()
 
 
@@ -74,25 +84,44 @@ async def test_many_partitions_hold_together_what_a_few_may_hold(many: Rig) -> N
     """However long they are filled, and nothing is worked off: not 64 times `buffer.bytes`."""
     await many.fill()
     held = many.held()
-    assert sum(held.values()) <= TASKS * ANSWER < TASKS * EACH // 4
-    assert all(held.values())
-    assert many.ahead.held == sum(held.values())
+    some = [size for size in held.values() if size]
+    assert SHARED * EACH - FETCH < sum(some) <= SHARED * EACH + len(some) * (ANSWER - FETCH)
+    assert len(some) < TASKS
+    assert many.ahead.held == sum(some)
+
+
+async def test_each_has_its_turn(many: Rig) -> None:
+    """Whoever is worked off waits behind those that wait already. So all are read to their ends, as far as each other."""
+    await many.fill()
+    read = dict.fromkeys(many.places, 0)
+    for _ in range(60):
+        for at, size in many.held().items():
+            if size:
+                read[at] += many.work_off(at)
+                await many.fill(1)
+                assert many.ahead.held <= SHARED * EACH + TASKS * (ANSWER - FETCH)
+                assert max(read.values()) - min(read.values()) <= 60
+    assert set(read.values()) == {100}
 
 
 async def test_a_chunk_that_was_taken_counts_until_it_is_let_go(many: Rig) -> None:
     """Its records are in memory: a task whose letter waits for its turn does not fetch the next ones."""
     await many.fill()
-    at, before = many.places[5], many.ahead.held
-    intake = many.intakes[at]
-    while intake.take(at, 1000) is not None:
-        pass
+    before = many.ahead.held
+    some = [at for at, size in many.held().items() if size][:12]  # an answer is larger than what was asked for
+    for at in some:
+        while many.intakes[at].take(at, 1000) is not None:
+            pass
     await many.fill(3)
     assert many.ahead.held == before
-    assert many.held()[at] == 0
-    intake.let_go()
+    assert not any(many.held()[at] for at in some)
+    waiting = [at for at, size in many.held().items() if not size and at not in some]
+    for at in some:
+        many.intakes[at].let_go()
     await many.fill(3)
-    assert many.held()[at] > 0
-    assert many.ahead.held <= before
+    now = [at for at, size in many.held().items() if size]
+    assert set(now) & set(waiting)
+    assert not set(now) & set(some)
 
 
 async def test_a_few_partitions_are_read_ahead_in_full() -> None:
@@ -105,33 +134,45 @@ async def test_a_few_partitions_are_read_ahead_in_full() -> None:
     assert rig.ahead.held == 0
 
 
-async def test_those_that_stand_still_leave_something_for_each_other_one(many: Rig) -> None:
-    """All but one hold what they have for ever. The one reads all that there is."""
+async def test_those_that_stand_still_leave_a_turn_for_each_other_one(many: Rig) -> None:
+    """All that hold something keep it for ever. The others go on, one each `TURN_S`, and those that were worked off again."""
     await many.fill()
-    at, read = many.places[0], 0
-    for _ in range(200):
-        while (chunk := many.intakes[at].take(at, 1000)) is not None:
-            read += len(chunk)
-        many.intakes[at].let_go()
-        many.intakes[at]._answered.set()
+    waiting = [at for at, size in many.held().items() if not size]
+    read = dict.fromkeys(waiting, 0)
+    for turn in range(1, 30 * len(waiting)):
+        while not many.clock.move(turn * TURN_S):
+            while many.clock.ring():
+                pass
         await many.fill(1)
-        if read >= 100:
-            break
-    assert read == 100
+        for at in waiting:
+            read[at] += many.work_off(at)
+        assert sum(read.values()) <= turn * 6
+        if set(read.values()) == {100}:
+            return
+    pytest.fail(f"read: {read}")
 
 
-async def test_a_task_that_is_gone_leaves_its_share_to_the_others(many: Rig) -> None:
+async def test_a_partition_of_a_task_that_holds_something_of_others_does_not_wait() -> None:
+    """The task may need it to go on: a join reads the one behind the other."""
+    rig = Rig(TASKS, each=2)
+    await rig.start()
+    await rig.fill()
+    held = rig.held()
+    tasks = [[held[rig.places[n]], held[rig.places[n + 1]]] for n in range(0, 2 * TASKS, 2)]
+    assert [0, 0] in tasks
+    assert all(all(both) for both in tasks if any(both))
+    await rig.stop()
+
+
+async def test_a_task_that_is_gone_leaves_its_share_and_its_turn_to_the_others(many: Rig) -> None:
     await many.fill()
-    for at in many.places[1:]:
+    last = many.places[-1]
+    assert many.held()[last] == 0
+    for at in many.places[:-1]:
         await many.intakes[at].stop()
-    assert many.ahead.held == many.held()[many.places[0]]
-
-
-async def test_tasks_of_many_partitions_have_smaller_fetches() -> None:
-    """One fetch of each partition may be in memory, whatever all hold together."""
-    ahead = ReadAhead()
-    ahead.partitions = FEW
-    assert ahead.fetch_bytes(1 << 20) == 1 << 20
-    ahead.partitions = FEW + 1
-    assert ahead.fetch_bytes(1 << 20) == SMALLER
-    assert ahead.fetch_bytes(1000) == 1000
+    assert many.ahead.held <= FETCH
+    await many.fill()
+    assert many.held()[last] > EACH // 2
+    await many.intakes[last].stop()
+    assert many.ahead.held == 0
+    assert many.ahead._timer is None
