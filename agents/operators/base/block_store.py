@@ -42,12 +42,13 @@ class Groups(Protocol[G]):
 
 
 class BlockStore(Generic[G]):
-    """The blocks of a table, by group and number. `place`: the group and the number of a stored block."""
+    """The blocks of a table, by group and number. `place`: the group and the number of a stored block. `groups`: None if they are weighed
+    together (see `hold`), and all stay in memory."""
 
     def __init__(
         self,
         table: Any,
-        groups: Groups[G],
+        groups: Groups[G] | None,
         place: Callable[[list[Any]], tuple[G, int]] = lambda block: (block[0], block[1]),
     ) -> None:
         self.encoded: Callable[[list[Any]], list[bytes]] = table.encoded
@@ -66,7 +67,7 @@ class BlockStore(Generic[G]):
         table.caches_written = False
         self._held = table.keep((), self._give_back, lambda: self.weight, reads=False)
 
-    def serve(self, groups: Groups[G]) -> None:
+    def serve(self, groups: Groups[G] | None) -> None:
         """Another one holds the groups from now on."""
         self._groups = groups
         self.hold(0)
@@ -173,6 +174,8 @@ class BlockStore(Generic[G]):
 
     def note(self, groups: Iterable[G]) -> None:
         """The same while no group may be packed."""
+        if self._groups is None:
+            return
         for group in groups:
             now = self._groups.weight_of(group)
             self.weight += now - self._weights.pop(group, 0)
@@ -180,6 +183,8 @@ class BlockStore(Generic[G]):
                 self._weights[group] = now
 
     def _give_back(self) -> None:
+        if self._groups is None:
+            return
         able = self._groups.spare()
         left = sum(self._weights.get(group, 0) for group in able) // 2
         for group in able:

@@ -121,7 +121,7 @@ class OpenSliding(LetterPart):
         """No window holds a row of this time, or of one before."""
         self.refused: list[RefusedRow] = []
         """What the last step has left out."""
-        self.blocks: BlockStore[int] = BlockStore(table, self)
+        self.blocks: BlockStore[int] = BlockStore(table, None)
         self._load(floored)
         self.blocks.hold(self.weight)
 
@@ -163,17 +163,6 @@ class OpenSliding(LetterPart):
             self._take_over([Arrived(keys, times, states, self._sizes(keys, states))])
 
     # -------------------------------------------------------------------------------------------------------------- memory
-
-    def weight_of(self, end: int) -> int:
-        """What one slice takes does not matter: none can be packed."""
-        return 0
-
-    def spare(self) -> list[int]:
-        """Rows stay in memory."""
-        return []
-
-    def pack(self, end: int) -> None:
-        """There is none to be packed."""
 
     def counts(self) -> OpenCounts:
         """Count the results that are still to come, the rows that are kept, and when the first of the windows ends."""

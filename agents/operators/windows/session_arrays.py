@@ -100,7 +100,7 @@ class SessionArrays(LetterPart):
         self.given: dict[int, SessionCell] = {}
         """By cell, the sessions that the running letter has emitted."""
         self.letter = _Copies(self)
-        self.blocks: BlockStore[bytes] = BlockStore(table, self)
+        self.blocks: BlockStore[bytes] = BlockStore(table, None)
 
     def load(self, stored: Sequence[StoredSession]) -> SessionArrays:
         """Take over what the table holds, before anything else. Raises `NotInArrays` if a state is no number of 64 bits."""
@@ -130,17 +130,6 @@ class SessionArrays(LetterPart):
         for number, one in self.open.items():
             for cell in one.cells:
                 self.numbers[cell] = number
-
-    def weight_of(self, key: bytes) -> int:
-        """Sessions are weighed together."""
-        return 0
-
-    def spare(self) -> list[bytes]:
-        """Sessions stay in memory."""
-        return []
-
-    def pack(self, key: bytes) -> None:
-        """There is none to be packed."""
 
     def _weigh(self) -> None:
         self.blocks.hold(self.sessions * SESSION_BYTES + self.arrays.memory())
