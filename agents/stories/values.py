@@ -262,6 +262,16 @@ _LISTS: Mapping[str, tuple[str, ...]] = MappingProxyType({
 """Fields with plain values, which were read from a topic or a file and have lists where others have tuples."""
 
 
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+"""Values in which nothing else stands."""
+
+
+@cache
+def _init_fields(kind: type[Any]) -> tuple[str, ...]:
+    """What values of this class are made with, if it is a dataclass."""
+    return tuple(one.name for one in dataclasses.fields(kind) if one.init) if dataclasses.is_dataclass(kind) else ()
+
+
 def unknown_in(value: Any) -> list[str]:
     """The names of what this version cannot make inside of a value.
 
@@ -272,12 +282,14 @@ def unknown_in(value: Any) -> list[str]:
     waiting: list[Any] = [value]
     while waiting:
         one = waiting.pop()
+        if type(one) in _PLAIN:  # as most are
+            continue
         if isinstance(one, Unknown):
             found.append(one.fields["is"] if one.name in (FUNCTION, OTHER) else one.name)
-        elif isinstance(one, Mapping):
-            waiting += [*cast("Mapping[Any, Any]", one), *cast("Mapping[Any, Any]", one).values()]
         elif isinstance(one, tuple | list | frozenset):
             waiting += cast("Iterable[Any]", one)
-        elif dataclasses.is_dataclass(one):
-            waiting += [getattr(one, field.name) for field in dataclasses.fields(one) if field.init]
+        elif isinstance(one, Mapping):
+            waiting += [*cast("Mapping[Any, Any]", one), *cast("Mapping[Any, Any]", one).values()]
+        else:
+            waiting += [getattr(one, name) for name in _init_fields(type(one))]
     return sorted(set(found))

@@ -15,7 +15,7 @@ from tests.sim.outcome import outcome, story
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 5
 FIXED = 10
-"""The worlds of planted bugs, which are run without them, too, are as many more."""
+"""The worlds of planted bugs, which are run without them, too, are some fifty more; most of them are small."""
 EDGE_BLOCK = 3
 """How many seeds with edges there are besides, how many with further requests, and how many with calls that the client cancels."""
 CALM = [4_000_067, 4_000_080]
