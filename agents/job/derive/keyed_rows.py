@@ -20,10 +20,10 @@ from ....core.columns.schema import BOOL, INT, TEXT, ColumnKind, ColumnSchema, C
 from ....core.errors import DeclarationError
 from ....core.graph.checks import FUNCTION, keys_of
 from ....core.graph.updates import updates_of
-from ....core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
+from ....core.windows.results import END_FIELD, START_FIELD
 from ...records.values.column_types import columns_of_rows
 from ..steps.columns import ColumnsStep, RowsStep
-from ..steps.keyed import AggregateStep, WindowStep
+from ..steps.keyed import WindowStep
 from ..steps.row_columns import ColumnsUnknown
 from ..steps.sources import InputStep, ShuffleStep, SourceStep
 from .declaration import Declared
@@ -157,10 +157,8 @@ def names_of_values(step: Step) -> tuple[str, ...] | None:
     """The names of the fields that the rows behind a step have; None if they are not known."""
     while step.keeps_values and len(step.parents) == 1:
         step = step.parents[0]
-    if isinstance(step, AggregateStep):
-        return step.names
-    if isinstance(step, WindowStep) and step.rows is None:
-        return (*step.plan.names, *BOUNDS, CLOSED_FIELD)
+    if step.results is not None:
+        return step.results
     given: ColumnSchema | None = None if isinstance(step, SourceStep | RowsStep) else step.columns_given
     try:
         return (given or step.row_columns(encoded=False)).names

@@ -20,7 +20,6 @@ from ...records.memory.event_time import units_said
 from ...records.values.column_types import nested_type, plain_fields
 from ...records.values.serdes import Serde, is_json
 from ..steps.batches import SparkStep
-from ..steps.keyed import AggregateStep, WindowStep
 from ..steps.row_columns import ColumnsUnknown
 from ..steps.step import Step, type_behind
 from ..types.aggregates import OF_NUMBERS, AggregatePlan
@@ -163,8 +162,7 @@ def columns_of_results(step: Step) -> ColumnSchema | None:
     while _passes_on(step) and len(step.parents) == 1 and step.whole is None:
         step = step.parents[0]
     try:
-        aggregated = isinstance(step, AggregateStep) or (isinstance(step, WindowStep) and step.rows is None)
-        return step.row_columns(encoded=False) if aggregated else None
+        return None if step.results is None else step.row_columns(encoded=False)
     except ColumnsUnknown:
         return None
 

@@ -72,8 +72,7 @@ class AggregateStep(KeptStep):
         return True
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The fields of an update."""
+    def results(self) -> tuple[str, ...]:
         return (*self.plan.names, *map(before_of, self.plan.names)) if self.before else self.plan.names
 
     def tables(self) -> Sequence[TableSpec]:
@@ -168,6 +167,10 @@ class WindowStep(ClosingStep):
     def arguments(self) -> tuple[tuple[str, str], ...]:
         early = (("early", f"{self.early_ms} ms, {self.early_rows} rows"),) if self.updates else ()
         return self.closing(self.window.grace_ms) + early
+
+    @property
+    def results(self) -> tuple[str, ...] | None:
+        return None if self.rows is not None else (*self.plan.names, START_FIELD, END_FIELD, CLOSED_FIELD)
 
     def tables(self) -> Sequence[TableSpec]:
         of = str(self.window)

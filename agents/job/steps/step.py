@@ -100,6 +100,11 @@ class Step:
     """File and line of the declaration, for messages."""
 
     @property
+    def results(self) -> tuple[str, ...] | None:
+        """The fields of the results of aggregates that it makes; None if it makes none."""
+        return None
+
+    @property
     def staged(self) -> bool:
         """Whether it is a stage of the graph; an input is none."""
         return bool(self.parents) or self.by_clock
