@@ -13,7 +13,7 @@ from ...core.names import StreamPartition
 from ..cancellation import Unasked, answered
 from ..records.kafka.fetched import FetchAnswer, Taken
 from .connect import closed, started
-from .private import asked_again, client_of, observe, reads_no_more, set_long_poll, taker
+from .private import asked_again, client_of, observe, reads_no_more, set_fetch_bytes, set_long_poll, taker
 from .settings import ClientSettings
 from .topic_ids import ask_ids, topic_id
 
@@ -159,6 +159,10 @@ class KafkaConsumer:
     def long_poll(self, most_ms: int) -> None:
         """See `port`."""
         set_long_poll(self._live(), most_ms)
+
+    def fetch_bytes(self, most: int) -> None:
+        """See `port`."""
+        set_fetch_bytes(self._live(), most)
 
     async def bounds(self, at: StreamPartition, *, within_s: float) -> tuple[int, int] | None:
         """See `port`. Asks for both, because the answer that rejects a position does not contain them."""

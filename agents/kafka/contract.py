@@ -48,8 +48,10 @@ def shortcomings() -> list[str]:
         "self._records =",
         "self._wait_consume_future",
         "self._fetch_max_wait_ms",
+        "self._max_partition_fetch_bytes",
         "self._in_flight =",
     )
+    need(fetcher_module.Fetcher, "_get_actions_per_node", "self._fetch_max_wait_ms", "self._max_partition_fetch_bytes")
     need(fetcher_module.Fetcher, "_notify")
     need(fetcher_module.Fetcher, "_proc_fetch_request", "self._client.send(node_id, request)", "tp_state.position")
     need(BatchBuilder, "__init__", "self._builder", "self._relative_offset", "is_transactional")

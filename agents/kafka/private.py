@@ -398,6 +398,13 @@ def set_long_poll(consumer: AIOKafkaConsumer, wait_ms: int) -> None:
         fetcher._fetch_max_wait_ms = wait_ms
 
 
+def set_fetch_bytes(consumer: AIOKafkaConsumer, most: int) -> None:
+    """Set how many bytes of a partition the next fetch asks for."""
+    fetcher: Any = consumer._fetcher
+    if hasattr(fetcher, "_max_partition_fetch_bytes"):
+        fetcher._max_partition_fetch_bytes = most
+
+
 def taker(consumer: AIOKafkaConsumer, *, raw: bool = True) -> Callable[[], Any]:
     """A coroutine function that returns what has been fetched (`list[Taken]`), without waiting for the network."""
     if raw and not rawcontract.SHORTCOMINGS:

@@ -221,6 +221,10 @@ class Consumer(Protocol):
         """Set how long a broker may hold back the next fetch answer when there is nothing new."""
         ...
 
+    def fetch_bytes(self, most: int) -> None:
+        """Set how many bytes of a partition the next fetch asks for."""
+        ...
+
     async def bounds(self, at: StreamPartition, *, within_s: float) -> tuple[int, int] | None:
         """The start and the end of the partition's log for this reader; None if no answer comes in time."""
         ...

@@ -159,6 +159,10 @@ class MemoryConsumer:
     def long_poll(self, most_ms: int) -> None:
         """See `port`."""
 
+    def fetch_bytes(self, most: int) -> None:
+        """See `port`."""
+        self._fetch_bytes = most
+
     async def bounds(self, at: StreamPartition, *, within_s: float) -> tuple[int, int] | None:
         """See `port`."""
         return 0, self._port.logs.log(at).stable

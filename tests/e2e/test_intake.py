@@ -10,12 +10,14 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.util import calc_crc32c
 
+from headgate.agents.kafka.port import WallClock
 from headgate.agents.kafka.private import _KeptRecords
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.records.native import chosen
 from headgate.agents.records.values.serdes import json
 from headgate.agents.runtime.reading.intake import PartitionSource
+from headgate.agents.runtime.reading.read_ahead import SHARED, WITHOUT_ROOM, ReadAhead
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode
 
@@ -86,6 +88,31 @@ async def test_a_full_buffer_is_not_polled_and_hinders_no_other(kafka, topic):
         assert sum(map(len, await chunks_of(intake, quick))) == 3000
         assert 300_000 <= intake.head(slow).size <= 600_000
         assert sum(map(len, await chunks_of(intake, slow))) == 3000
+
+
+async def test_without_room_a_partition_is_read_in_smaller_pieces(kafka, topic):
+    """Others hold all that the worker may read ahead: it waits for its turn, and what it fetches then is smaller. With room it is not."""
+    name = topic()
+    at = StreamPartition(name, 0)
+    await write(kafka, name, [bytes(1000)] * 4000, linger_ms=20, max_batch_size=20_000)
+    ahead = ReadAhead(WallClock())
+    ahead.change(SHARED * (4 << 20))
+    async with intake_on(kafka, PartitionSource(at, 0), ahead=ahead) as intake:
+
+        async def piece():
+            give_up = time.monotonic() + 60
+            while not intake.head(at).count and time.monotonic() < give_up:
+                await intake.fill(0.1)
+            size = intake.head(at).size
+            while intake.take(at, 10_000) is not None:
+                pass
+            intake.let_go()
+            return size
+
+        assert [0 < await piece() <= WITHOUT_ROOM for _ in range(3)] == [True] * 3
+        ahead.change(-SHARED * (4 << 20))
+        await piece()  # it was fetched without room
+        assert await piece() > WITHOUT_ROOM
 
 
 def kept_records():

@@ -529,6 +529,9 @@ class SimConsumer:
         """See `port`."""
         self._wait_s = most_ms / 1000
 
+    def fetch_bytes(self, most: int) -> None:
+        """See `port`. Answers of this broker have so many records, however large they are."""
+
     async def bounds(self, at: StreamPartition, *, within_s: float) -> tuple[int, int] | None:
         """See `port`."""
         log = self._parts[at].log

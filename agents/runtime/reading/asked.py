@@ -137,6 +137,10 @@ class AskingConsumer:
         """See `port`."""
         self._inner.long_poll(most_ms)
 
+    def fetch_bytes(self, most: int) -> None:
+        """See `port`."""
+        self._inner.fetch_bytes(most)
+
     async def bounds(self, at: StreamPartition, *, within_s: float) -> tuple[int, int] | None:
         """See `port`."""
         if at not in self._asked:

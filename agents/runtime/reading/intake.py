@@ -46,7 +46,7 @@ from ...records.limits import MOST_BYTES
 from ...records.values.serdes import Serde
 from .asked import AskingConsumer
 from .gathering import SHORTEST_S
-from .read_ahead import ReadAhead
+from .read_ahead import WITHOUT_ROOM, ReadAhead
 
 log = Logger("headgate.intake")
 
@@ -242,7 +242,7 @@ class Intake:
         self._clock = port.clock
         self._name = name
         self._buffer_bytes = buffer_bytes
-        self._fetch_bytes = fetch_bytes
+        self._fetch_bytes = self._asks = fetch_bytes
         self._raw = raw
         self._max_wait_ms = max_wait_ms
         self._fresh_s = fresh_s + max_wait_ms / 1000
@@ -285,7 +285,7 @@ class Intake:
         await consumer.start(
             lambda: {at: part.buffer.buffered_to for at, part in self._parts.items()}, deadline_s=deadline_s
         )
-        self._consumer = consumer
+        self._consumer, self._asks = consumer, self._fetch_bytes
         for at, part in self._parts.items():
             part.since = self._watched.look(self._mono())
             part.full = part.full or not self._has_room(part)
@@ -502,7 +502,10 @@ class Intake:
         self._counts(part, self._held(part))
         if part.full:
             return
-        if part.buffer.size >= self._buffer_bytes or part.buffer.ended or not self._has_room(part):
+        room = self._has_room(part)
+        if room:
+            self._ask_for(self._fetch_bytes)
+        if part.buffer.size >= self._buffer_bytes or part.buffer.ended or not room:
             part.full = True
             self._consumer.pause(part.at)
         self._count(part)
@@ -528,11 +531,18 @@ class Intake:
             and not (part.held or part.buffer.ended or part.lost is not None)
         )
 
-    def _resume(self, part: _Partition) -> None:
+    def _ask_for(self, size: int) -> None:
+        """Fetches ask for so much of a partition from now on."""
+        if size != self._asks and self._consumer is not None:
+            self._asks = size
+            self._consumer.fetch_bytes(size)
+
+    def _resume(self, part: _Partition, room: bool) -> None:
         """Fetch this full partition again."""
         self._waits_no_more(part)
         if self._consumer is not None and self._drained(part):
             part.full = False
+            self._ask_for(self._fetch_bytes if room else min(self._fetch_bytes, WITHOUT_ROOM))
             self._consumer.resume(part.at)
             self._count(part)
 
@@ -551,7 +561,7 @@ class Intake:
         answer, size = part.answer, self._held(part)
         idle = part.full or part.held or part.gathering
         if not idle and (answer is None or answer.error or answer.high_watermark > part.buffer.buffered_to):
-            size += self._fetch_bytes
+            size += self._asks
         self._counts(part, size)
 
     def _counts(self, part: _Partition, size: int) -> None:
@@ -570,7 +580,7 @@ class Intake:
                 continue
             if self._drained(part):
                 if self._has_room(part):
-                    self._resume(part)
+                    self._resume(part, True)
                 else:
                     self._wait_for_room(part)
             waiting = waiting or part.full

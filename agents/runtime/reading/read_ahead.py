@@ -9,9 +9,9 @@ What it decides: whether a partition may be fetched now, and whose turn it is wh
   that were taken and with what may be fetched for them.
 - Those that hold nothing wait for room in the order in which they came. So letters are as large with 64 partitions as with four, and only
   some of them are in memory at a time.
-- The queue never stands still: while there is no room, its first partition is fetched all the same each `TURN_S`. A partition of a task
-  that holds something of others does not wait at all, as the task may need it to go on. So tasks that are stuck take nothing from the
-  others but the share that they would read ahead.
+- The queue never stands still: while there is no room, its first partition is fetched all the same each `TURN_S`, with at most
+  `WITHOUT_ROOM` bytes. A partition of a task that holds something of others does not wait at all, as the task may need it to go on. So
+  tasks that are stuck take nothing from the others but the share that they would read ahead.
 - With `SHARED` partitions or fewer, each is read ahead as if it were alone.
 """
 
@@ -25,6 +25,8 @@ SHARED = 4
 """As many partitions may be read ahead in full."""
 TURN_S = 0.1
 """For how long the queue stands still at most."""
+WITHOUT_ROOM = 256 << 10
+"""What a fetch asks for at most while there is no room: where letters take long, one of each partition comes to be in memory."""
 
 
 class ReadAhead:
@@ -34,7 +36,7 @@ class ReadAhead:
         self.held = 0
         """The bytes that are in memory, and those that may come for partitions of which more is known to be there."""
         self._clock = clock
-        self._queue: dict[Hashable, tuple[int, int, Callable[[], None]]] = {}
+        self._queue: dict[Hashable, tuple[int, int, Callable[[bool], None]]] = {}
         self._timer: Timer | None = None
         """When the first one of the queue goes on without room."""
 
@@ -45,14 +47,14 @@ class ReadAhead:
             more, each, _ = next(iter(self._queue.values()))
             if not self.room(more, each):
                 return
-            self._next()
+            self._next(True)
 
     def room(self, size: int, each: int) -> bool:
         """Whether there is room for `size` more bytes, if a partition may hold `each`."""
         return self.held + size <= SHARED * each
 
-    def wait(self, who: Hashable, size: int, each: int, go: Callable[[], None]) -> None:
-        """Call `go` when it is its turn to have `size` more bytes, as `room` says; once."""
+    def wait(self, who: Hashable, size: int, each: int, go: Callable[[bool], None]) -> None:
+        """Call `go` when it is its turn, once, with whether there is room for `size` more bytes, as `room` says."""
         self._queue.setdefault(who, (size, each, go))
         self._watch()
 
@@ -65,13 +67,13 @@ class ReadAhead:
 
     def _watch(self) -> None:
         if self._timer is None and self._queue:
-            self._timer = self._clock.call_later(TURN_S, self._next)
+            self._timer = self._clock.call_later(TURN_S, self._next, False)
 
-    def _next(self) -> None:
+    def _next(self, room: bool) -> None:
         """It is the turn of the first one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         _, _, go = self._queue.pop(next(iter(self._queue)))
         self._watch()
-        go()
+        go(room)

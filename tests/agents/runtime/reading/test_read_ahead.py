@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from headgate.agents.runtime.reading import intake as intake_module
 from headgate.agents.runtime.reading.intake import Intake, PartitionSource
 from headgate.agents.runtime.reading.read_ahead import SHARED, TURN_S, ReadAhead
 from headgate.agents.testing.clock import VirtualClock
@@ -150,6 +151,28 @@ async def test_those_that_stand_still_leave_a_turn_for_each_other_one(many: Rig)
         if set(read.values()) == {100}:
             return
     pytest.fail(f"read: {read}")
+
+
+async def test_without_room_a_fetch_asks_for_less(many: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where letters take long, one of each partition comes to be in memory. With room again, they ask for as much as before."""
+    monkeypatch.setattr(intake_module, "WITHOUT_ROOM", 1000)
+    await many.fill()
+    waiting = [at for at, size in many.held().items() if not size]
+    for turn in range(1, len(waiting) + 2):
+        while not many.clock.move(turn * TURN_S):
+            while many.clock.ring():
+                pass
+        await many.fill(1)
+    held = many.held()
+    assert all(0 < held[at] <= 2000 for at in waiting)
+    for at in many.places:
+        many.work_off(at)
+        if at not in waiting:
+            await many.intakes[at].stop()
+    await many.fill()
+    sizes = [size for size in many.held().values() if size]
+    assert len(sizes) > 10
+    assert min(sizes) > 2000
 
 
 async def test_a_partition_of_a_task_that_holds_something_of_others_does_not_wait() -> None:
