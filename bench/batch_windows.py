@@ -1,8 +1,9 @@
 """Work P, for Spark: its input, the recount of its results, and what results say about progress.
 
 P parses JSON, and counts and sums by key and window of 10 s in event time; each result is given once, when its window has closed. A window
-has exactly `rows` records of each partition, so it is also a batch of so many rows. Each key is in one partition, and time grows with the
-offset. No record is late, so a window closes with the first record behind it, after the lag that the watermark has.
+has exactly `rows` records of each partition, so it is also a batch of so many rows. Each key is in one partition, or, if the input is
+*mixed*, in all of them; time grows with the offset. No record is late, so a window closes with the first record behind it, after the lag
+that the watermark has.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ class Windows:
     """Of a partition in a window."""
     warm: int
     measured: int
+    mixed: bool = False
+    """Whether each key is in all partitions, so that every program must shuffle."""
 
     def __str__(self) -> str:
-        return f"{self.records:,} records, windows of {PARTITIONS} x {self.rows:,}"
+        return f"{self.records:,} records, windows of {PARTITIONS} x {self.rows:,}{', mixed' * self.mixed}"
 
     @property
     def records(self) -> int:
@@ -44,7 +47,7 @@ class Windows:
     def row(self, p: int, i: int) -> bytes:
         """Record number `i` of partition `p`; about 100 bytes."""
         return b'{"user":"user%d","amount":%d,"ts":%d,"city":"Leuven","pad":"%s"}' % (
-            user(p, i), amount(p, i), BASE_MS + i * WINDOW_MS // self.rows, PAD.encode(),
+            user(p, i, mixed=self.mixed), amount(p, i), BASE_MS + i * WINDOW_MS // self.rows, PAD.encode(),
         )  # fmt: skip
 
     def end(self, window: int) -> int:
@@ -53,12 +56,12 @@ class Windows:
 
     def wanted(self) -> Mapping[Window, Sequence[int]]:
         """The count and the sum of each key in each window that counts."""
-        return recount(self.rows, self.warm + self.measured)
+        return recount(self.rows, self.warm + self.measured, self.mixed)
 
 
-def user(p: int, i: int) -> int:
+def user(p: int, i: int, *, mixed: bool = False) -> int:
     """The user of a record."""
-    return i * 7919 % (KEYS // PARTITIONS) * PARTITIONS + p
+    return (i * 7919 + p) % KEYS if mixed else i * 7919 % (KEYS // PARTITIONS) * PARTITIONS + p
 
 
 def amount(p: int, i: int) -> int:
@@ -67,7 +70,7 @@ def amount(p: int, i: int) -> int:
 
 
 @cache
-def recount(rows: int, windows: int) -> Mapping[Window, Sequence[int]]:
+def recount(rows: int, windows: int, mixed: bool) -> Mapping[Window, Sequence[int]]:
     """The count and the sum of each key in each of these windows."""
     found: dict[Window, list[int]] = {}
     names = [f"user{number}" for number in range(KEYS)]
@@ -75,7 +78,7 @@ def recount(rows: int, windows: int) -> Mapping[Window, Sequence[int]]:
         end = BASE_MS + (window + 1) * WINDOW_MS
         for i in range(window * rows, (window + 1) * rows):
             for p in range(PARTITIONS):
-                pair = found.setdefault((end, names[user(p, i)]), [0, 0])
+                pair = found.setdefault((end, names[user(p, i, mixed=mixed)]), [0, 0])
                 pair[0] += 1
                 pair[1] += amount(p, i)
     return found

@@ -1,6 +1,7 @@
 """Work P: windows in event time, counted and summed by key, on Spark: as stages of headgate, as Structured Streaming, as a bare loop.
 
     python -m bench spark [--quick] [--rows 1000,50000,100000] [--peers inline,ranges,streaming,now,window] [--only rates|delays|first]
+        [--mixed] [--cores 2]
 
 `batch_windows.py` describes the input, and which results are compared: each result of each program, with a recount.
 
@@ -11,6 +12,9 @@
   passes the end of a window and the watermark's lag until a reader, read committed, has a result of it.
 - The first result: from the start of the program until the first result is in the topic, with an input of 1,000 rows a batch; for the bare
   loop until the first result is in its memory.
+
+With `--mixed` each key is in all partitions. Structured Streaming shuffles in any case; headgate shuffles through Kafka then. `--cores` is
+the parallelism of Spark, for both.
 
 Prints a line for each figure; writes `bench/out/spark.json`.
 """
@@ -23,7 +27,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -72,6 +76,8 @@ class Bench:
     directory: Path
     quick: bool
     settings: Sequence[str]
+    mixed: bool = False
+    cores: int = 2
 
     def program(self, peer: str, source: str, target: str, rows: int, **more: str) -> Program:
         """A program, not started."""
@@ -81,7 +87,8 @@ class Bench:
         peers = HERE / "peers"
         env = {"BENCH_FORM": peer, "BENCH_SOURCE": source, "BENCH_TARGET": target, "BENCH_BOOTSTRAP": self.bootstrap,
                "BENCH_JOB": name, "BENCH_STATE": str(state), "BENCH_LAG_MS": str(LAG_MS), "BENCH_ROWS": str(rows),
-               "BENCH_HEAP": HEAP, "PYTHONUNBUFFERED": "1", **more}  # fmt: skip
+               "BENCH_HEAP": HEAP, "BENCH_MIXED": "1" * self.mixed, "BENCH_CORES": str(self.cores), "PYTHONUNBUFFERED": "1",
+               **more}  # fmt: skip
         match peer:
             case "streaming" | "now":
                 words = [spark_streaming.python(), str(peers / "streaming_work.py")]
@@ -91,7 +98,7 @@ class Bench:
             case _:
                 words = [sys.executable, "-m", "headgate.agents.cli", "run", "spark_work:app", "--app-dir", str(peers)]
                 words += ["-b", self.bootstrap, "--state-dir", str(state), "--log-format", "json"]
-                for pair in self.settings:
+                for pair in (f"spark.master=local[{self.cores}]", *self.settings):
                     words += ["--set", pair]
         return Program(words, env, self.directory / f"{name}.log")
 
@@ -226,8 +233,9 @@ def commit_ms(bench: Bench) -> float:
 class Produced:
     """A steady stream of events, and its recount."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, mixed: bool) -> None:
         self.topic = topic
+        self.mixed = mixed
         self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "1", "log_level": 0})
         self.recount: dict[tumbling.Window, list[int]] = {}
         self.began = time.time()
@@ -251,7 +259,7 @@ class Produced:
             raise AssertionError(f"{left} records of the input were not written")
 
     def _write(self, i: int, p: int, ts: int) -> None:
-        name, much = f"user{user(p, i)}", amount(p, i)
+        name, much = f"user{user(p, i, mixed=self.mixed)}", amount(p, i)
         value = f'{{"user":"{name}","amount":{much},"ts":{ts},"city":"Leuven","pad":"{PAD}"}}'
         self.producer.produce(self.topic, value, partition=p)
         self.made += 1
@@ -268,7 +276,7 @@ def delay(bench: Bench, peer: str, seconds: float) -> dict[str, Any]:
     reader.start()
     program = bench.program(peer, source, target, 0, BENCH_MOST="").start()
     try:
-        rows = Produced(bench.bootstrap, source)
+        rows = Produced(bench.bootstrap, source, mixed=bench.mixed)
         warm_s = WARM_S / 2 if bench.quick else WARM_S
         first, last = (BASE_MS + int(s * 1000 * SPEED) // WINDOW_MS * WINDOW_MS for s in (warm_s, warm_s + seconds))
         rows.up_to(last + LAG_MS + 1000 * SPEED)
@@ -399,6 +407,8 @@ def main() -> int:
     words.add_argument("--peers", default="inline,ranges,window,streaming,now,bare")
     words.add_argument("--rows", default="1000,50000,100000")
     words.add_argument("--only", default="rates,delays,first")
+    words.add_argument("--mixed", action="store_true", help="each key is in all partitions")
+    words.add_argument("--cores", type=int, default=2, help="of Spark")
     words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of headgate")
     given = words.parse_args()
     peers, only = given.peers.split(","), given.only.split(",")
@@ -406,7 +416,15 @@ def main() -> int:
     if {"streaming", "now"} & set(peers) and (why := spark_streaming.absent()):
         left_out["streaming"] = why
         peers = [peer for peer in peers if peer not in ("streaming", "now")]
-    figures: dict[str, Any] = {"quick": given.quick, "rates": [], "delays": [], "first": [], "left_out": left_out}
+    figures: dict[str, Any] = {
+        "quick": given.quick,
+        "mixed": given.mixed,
+        "cores": given.cores,
+        "rates": [],
+        "delays": [],
+        "first": [],
+        "left_out": left_out,
+    }
 
     def tried(kind: str, what: str, measure: Callable[[], dict[str, Any]]) -> None:
         try:
@@ -422,11 +440,11 @@ def main() -> int:
 
     prepare()
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
-        bench = Bench(broker.bootstrap, directory, given.quick, given.set)
+        bench = Bench(broker.bootstrap, directory, given.quick, given.set, given.mixed, given.cores)
         figures["commit_ms"] = commit_ms(bench)
         for rows in map(int, given.rows.split(",")) if "rates" in only else ():
-            size = Windows(rows, *SIZES[rows][given.quick])
-            inputs = size, bench.source(size), bench.source(Windows(rows, size.warm // 2, size.warm // 2))
+            size = Windows(rows, *SIZES[rows][given.quick], given.mixed)
+            inputs = size, bench.source(size), bench.source(replace(size, warm=size.warm // 2, measured=size.warm // 2))
             for peer in peers:
                 if peer == "bare":
                     tried("rates", f"bare, {rows} rows", partial(bare, bench, rows, 30 if given.quick else 60))
@@ -437,7 +455,7 @@ def main() -> int:
             if peer not in ("bare", "now", "ranges"):
                 tried("delays", f"delay of {peer}", partial(delay, bench, peer, 10.0 if given.quick else 40.0))
         if "first" in only:
-            source = bench.source(Windows(1_000, 2, 2))
+            source = bench.source(Windows(1_000, 2, 2, given.mixed))
             for peer in peers:
                 if peer != "now":
                     tried(

@@ -14,6 +14,8 @@ import headgate as hg
 
 FORM, SOURCE, TARGET = os.environ["BENCH_FORM"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
 ROWS = int(os.environ["BENCH_ROWS"])
+MIXED = bool(os.environ["BENCH_MIXED"])
+"""Whether each user is in all partitions of the input."""
 
 
 class Event(TypedDict):
@@ -26,12 +28,17 @@ class Event(TypedDict):
 
 app = hg.App(os.environ["BENCH_JOB"])
 source = app.input(
-    SOURCE, serde=hg.json(Event), timestamp="ts", key="user", max_out_of_order=os.environ["BENCH_LAG_MS"] + "ms"
+    SOURCE,
+    serde=hg.json(Event),
+    timestamp="ts",
+    key=None if MIXED else "user",
+    max_out_of_order=os.environ["BENCH_LAG_MS"] + "ms",
 )
+rows = source.columns().repartition("user") if MIXED else source.columns()
 match FORM:
     case "window":
-        source.columns().window(hg.tumbling("10s")).agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+        rows.window(hg.tumbling("10s")).agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
     case "batch":  # a window has as many records
-        source.columns().batch(max_rows=ROWS).spark(totals, schema=SCHEMA).to(TARGET, key="user")
+        rows.batch(max_rows=ROWS).spark(totals, schema=SCHEMA).to(TARGET, key="user")
     case _:
-        source.columns().window(hg.tumbling("10s")).spark(totals, schema=SCHEMA).to(TARGET, key="user")
+        rows.window(hg.tumbling("10s")).spark(totals, schema=SCHEMA).to(TARGET, key="user")

@@ -22,12 +22,12 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": os.environ["BENCH_CORES"],
     "spark.sql.streaming.stateStore.providerClass":
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }  # fmt: skip
-builder = SparkSession.builder.master("local[2]").appName(os.environ["BENCH_JOB"])
+builder = SparkSession.builder.master(f"local[{os.environ['BENCH_CORES']}]").appName(os.environ["BENCH_JOB"])
 for name, value in SETTINGS.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
