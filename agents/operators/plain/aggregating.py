@@ -298,7 +298,7 @@ class AggregateOp(Operator):
 
         def results() -> VectorBatch:
             found = [*arrays.results(states), *(arrays.results(former) if former is not None else ())]
-            return VectorBatch(self.aggregate.names, tuple(found), len(longs(times)))
+            return VectorBatch(self.aggregate.results, tuple(found), len(longs(times)))
 
         def listed() -> list[Any]:
             with blaming(self.step):

@@ -156,6 +156,7 @@ class _Partition:
         "came_s",
         "counted",
         "damage",
+        "framed",
         "full",
         "gathering",
         "gathers",
@@ -173,6 +174,7 @@ class _Partition:
         self.at = source.at
         self.topic = source.topic
         self.bulk = source.bulk
+        self.framed = source.framed is not None
         self.answer: FetchAnswer | None = None
         self.answers = 0
         self.since = now_s
@@ -515,12 +517,13 @@ class Intake:
         return part.buffer.size + part.out
 
     def _has_room(self, part: _Partition) -> bool:
-        """Whether the worker may hold one more fetch of this partition. A task that has something of others may wait for this one."""
+        """Whether the worker may hold one more fetch of this partition. A task that has something of others may wait for this one, and what
+        jobs have written comes first: to work it off makes room."""
         ahead = self._ahead
         return (
             ahead is None
             or ahead.room(self._fetch_bytes, self._buffer_bytes)
-            or (not self._held(part) and any(map(self._held, self._parts.values())))
+            or (not self._held(part) and (part.framed or any(map(self._held, self._parts.values()))))
         )
 
     def _drained(self, part: _Partition) -> bool:

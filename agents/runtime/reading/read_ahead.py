@@ -10,8 +10,9 @@ What it decides: whether a partition may be fetched now, and whose turn it is wh
 - Those that hold nothing wait for room in the order in which they came. So letters are as large with 64 partitions as with four, and only
   some of them are in memory at a time.
 - The queue never stands still: while there is no room, its first partition is fetched all the same each `TURN_S`, with at most
-  `WITHOUT_ROOM` bytes. A partition of a task that holds something of others does not wait at all, as the task may need it to go on. So
-  tasks that are stuck take nothing from the others but the share that they would read ahead.
+  `WITHOUT_ROOM` bytes. Two kinds do not wait at all: what jobs have written (a shuffle must not stand still because inputs are read ahead),
+  and a partition of a task that holds something of others, as the task may need it to go on. So tasks that are stuck take nothing from the
+  others but the share that they would read ahead.
 - With `SHARED` partitions or fewer, each is read ahead as if it were alone.
 """
 
