@@ -67,7 +67,7 @@ class BlockStore(Generic[G]):
         table.caches_written = False
         self._held = table.keep((), self._give_back, lambda: self.weight, reads=False)
 
-    def serve(self, groups: Groups[G] | None) -> None:
+    def serve(self, groups: Groups[G]) -> None:
         """Another one holds the groups from now on."""
         self._groups = groups
         self.hold(0)
@@ -174,8 +174,7 @@ class BlockStore(Generic[G]):
 
     def note(self, groups: Iterable[G]) -> None:
         """The same while no group may be packed."""
-        if self._groups is None:
-            return
+        assert self._groups is not None, "these groups are weighed together"
         for group in groups:
             now = self._groups.weight_of(group)
             self.weight += now - self._weights.pop(group, 0)

@@ -162,8 +162,6 @@ class OpenSliding(LetterPart):
             times, keys, _, states = map(list, zip(*waiting, strict=True))
             self._take_over([Arrived(keys, times, states, self._sizes(keys, states))])
 
-    # -------------------------------------------------------------------------------------------------------------- memory
-
     def counts(self) -> OpenCounts:
         """Count the results that are still to come, the rows that are kept, and when the first of the windows ends."""
         return OpenCounts(len(self.waiting), sum(one.rows for one in self.slices.values()), self.first_end())
