@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from dataclasses import replace
 from types import SimpleNamespace
@@ -105,8 +106,8 @@ def test_each_of_the_rows_of_a_record_names_it_also_behind_a_second_shuffle(to: 
 
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 def test_behind_two_shuffles_of_several_tasks_each_row_has_its_own_record(columns: bool) -> None:
-    """Frames of all partitions of the input come together in one chunk; rows of it go on in many frames. Behind an aggregate there are only
-    the frames."""
+    """Frames of all partitions of the input come together in one chunk; rows of it go on in many frames. The results of an aggregate are
+    made of all chunks since the last commit: their frames say nothing."""
 
     class Order(TypedDict):
         c: str
@@ -135,9 +136,23 @@ def test_behind_two_shuffles_of_several_tasks_each_row_has_its_own_record(column
     found = [dead_letter_document(one, whole=True) for one in letters]
     told = {one["value"]["n"]: one["from"] for one in found if one["topic"] == "sales-1-again"}
     assert told == {n: wanted[n] for n in range(0, 600, 5)}
-    others = {one["from"].partition("[")[0] for one in found if one["topic"] == "sales-1-of-totals"}
-    assert others <= {"frame sales-1-by", "frames sales-1-by"}
-    assert others
+    assert {one["from"] for one in found if one["topic"] == "sales-1-of-totals"} == {""}
+
+
+def test_behind_a_join_of_streams_a_letter_names_the_frames_that_were_joined_last() -> None:
+    """Its rows were made of two streams, of which one came before. The frames of the chunk that made them are known."""
+    app = hg.App("sales", on_error="dead_letter")
+    orders = app.input("orders").repartition("c", name="o")
+    payments = app.input("payments").repartition("c", name="p")
+    paid = orders.join(payments, within="10s", into=lambda order, paid: {"n": order["n"] + paid["n"]})
+    paid.repartition("n", name="paid").map(failing).to("out")
+    with Driver(app) as d:
+        d.send("orders", {"c": "DE", "n": 1})
+        d.send_all("payments", [{"c": "DE", "n": n} for n in (2, 3)])
+        letters = list(d.topics.records(StreamPartition("sales-1-dead-letters", 0)))
+    found = [dead_letter_document(one, whole=True) for one in letters]
+    assert [one["topic"] for one in found] == ["sales-1-paid"] * 2
+    assert all(re.fullmatch(r"frame sales-1-p\[0\] offset \d+", one["from"]) for one in found)
 
 
 def test_rows_of_a_frame_of_another_kind_are_left_out_as_bad_data_is() -> None:
