@@ -1,7 +1,7 @@
 """Work P: windows in event time, counted and summed by key, on Spark: as stages of headgate, as Structured Streaming, as a bare loop.
 
     python -m bench spark [--quick] [--rows 1000,50000,100000] [--peers inline,ranges,streaming,now,window] [--only rates|delays|first]
-        [--mixed] [--cores 2]
+        [--mixed] [--cores 2] [--files]
 
 `batch_windows.py` describes the input, and which results are compared: each result of each program, with a recount.
 
@@ -14,7 +14,7 @@
   loop until the first result is in its memory.
 
 With `--mixed` each key is in all partitions. Structured Streaming shuffles in any case; headgate shuffles through Kafka then. `--cores` is
-the parallelism of Spark, for both.
+the parallelism of Spark, for both. With `--files` results are Parquet files instead of records, published exactly once by both.
 
 Prints a line for each figure; writes `bench/out/spark.json`.
 """
@@ -44,6 +44,7 @@ from .batch_windows import BASE_MS, LAG_MS, PARTITIONS, WINDOW_MS, Windows, amou
 from .inputs import fill
 from .paced import Reader, percentile
 from .rig import HERE, PAD, Program, drop_topics, loads, make_topic, partitions_of, read_all, scratch, topics
+from .spark_files import Published
 
 PATIENCE_S = 900.0
 HEAP = "3g"
@@ -78,6 +79,7 @@ class Bench:
     settings: Sequence[str]
     mixed: bool = False
     cores: int = 2
+    files: bool = False
 
     def program(self, peer: str, source: str, target: str, rows: int, **more: str) -> Program:
         """A program, not started."""
@@ -88,7 +90,7 @@ class Bench:
         env = {"BENCH_FORM": peer, "BENCH_SOURCE": source, "BENCH_TARGET": target, "BENCH_BOOTSTRAP": self.bootstrap,
                "BENCH_JOB": name, "BENCH_STATE": str(state), "BENCH_LAG_MS": str(LAG_MS), "BENCH_ROWS": str(rows),
                "BENCH_HEAP": HEAP, "BENCH_MIXED": "1" * self.mixed, "BENCH_CORES": str(self.cores), "PYTHONUNBUFFERED": "1",
-               **more}  # fmt: skip
+               "BENCH_FILES": str(self.files_of(target)) if self.files else "", **more}  # fmt: skip
         match peer:
             case "streaming" | "now":
                 words = [spark_streaming.python(), str(peers / "streaming_work.py")]
@@ -115,6 +117,10 @@ class Bench:
         name = f"p-out-{uuid.uuid4().hex[:6]}"
         make_topic(self.bootstrap, name, {"message.timestamp.type": "LogAppendTime"})
         return name
+
+    def files_of(self, target: str) -> Path:
+        """Where files are written instead of to this topic."""
+        return self.directory / "files" / target
 
     def forget(self) -> None:
         """Delete what programs have made; inputs are dropped by their users."""
@@ -153,15 +159,21 @@ def throughput(bench: Bench, peer: str, given: Windows, source: str, warm: str) 
     wanted = given.wanted()
     make_topic(bench.bootstrap, f"{target}-warm")
     program = bench.program(peer, source, target, given.rows, BENCH_WARM=warm).start()
+    files = Published(bench.files_of(target)) if bench.files else None
     try:
         if peer == "now":
             wait_for(program, lambda: len(program.marks) > 1, LABELS[peer])
         else:
-            wait_for(program, lambda: ends_of(bench, target) >= len(wanted), LABELS[peer])
+            there = files.look if files is not None else partial(ends_of, bench, target)
+            wait_for(program, lambda: there() >= len(wanted), LABELS[peer])
             time.sleep(3)  # wrong results may follow
+            there()
     finally:
         program.stop()
-    results = [tumbling.result(one) for one in read_all(bench.bootstrap, target)]
+    if files is not None:
+        results = files.results()
+    else:
+        results = [tumbling.result(one) for one in read_all(bench.bootstrap, target)]
     if peer == "now":  # it closes one more window than the others
         (begin, _, _), (end, records, _) = program.marks
         per_s = records / (end - begin)
@@ -408,10 +420,14 @@ def main() -> int:
     words.add_argument("--rows", default="1000,50000,100000")
     words.add_argument("--only", default="rates,delays,first")
     words.add_argument("--mixed", action="store_true", help="each key is in all partitions")
+    words.add_argument("--files", action="store_true", help="results are files; rates only, without `now` and `window`")
     words.add_argument("--cores", type=int, default=2, help="of Spark")
     words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of headgate")
     given = words.parse_args()
     peers, only = given.peers.split(","), given.only.split(",")
+    if given.files:
+        peers, only = [peer for peer in peers if peer not in ("bare", "now", "window")], ["rates"]
+        LABELS["streaming"] = LABELS["streaming"].replace("at least once", "exactly once")
     left_out: dict[str, str] = {}
     if {"streaming", "now"} & set(peers) and (why := spark_streaming.absent()):
         left_out["streaming"] = why
@@ -420,6 +436,7 @@ def main() -> int:
         "quick": given.quick,
         "mixed": given.mixed,
         "cores": given.cores,
+        "files": given.files,
         "rates": [],
         "delays": [],
         "first": [],
@@ -440,7 +457,7 @@ def main() -> int:
 
     prepare()
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
-        bench = Bench(broker.bootstrap, directory, given.quick, given.set, given.mixed, given.cores)
+        bench = Bench(broker.bootstrap, directory, given.quick, given.set, given.mixed, given.cores, given.files)
         figures["commit_ms"] = commit_ms(bench)
         for rows in map(int, given.rows.split(",")) if "rates" in only else ():
             size = Windows(rows, *SIZES[rows][given.quick], given.mixed)

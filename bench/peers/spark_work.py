@@ -14,6 +14,8 @@ import headgate as hg
 
 FORM, SOURCE, TARGET = os.environ["BENCH_FORM"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
 ROWS = int(os.environ["BENCH_ROWS"])
+FILES = os.environ["BENCH_FILES"]
+"""The directory of results that are files; empty if they are records."""
 MIXED = bool(os.environ["BENCH_MIXED"])
 """Whether each user is in all partitions of the input."""
 
@@ -40,5 +42,7 @@ match FORM:
         rows.window(hg.tumbling("10s")).agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
     case "batch":  # a window has as many records
         rows.batch(max_rows=ROWS).spark(totals, schema=SCHEMA).to(TARGET, key="user")
+    case _ if FILES:
+        rows.window(hg.tumbling("10s")).spark(totals, schema=SCHEMA).write(FILES)
     case _:
         rows.window(hg.tumbling("10s")).spark(totals, schema=SCHEMA).to(TARGET, key="user")
