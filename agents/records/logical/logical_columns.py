@@ -32,6 +32,7 @@ from ..memory.record_spans import pieces
 from ..memory.taking import spans_of
 from ..memory.vectors import Vector, dicts_of
 from ..values.column_types import hints_of_columns, maker
+from ..values.missing_fields import filler
 
 _PLAIN: dict[str, Any] = {
     INT: Annotated[int, msgspec.Meta(ge=LEAST, le=MOST)],
@@ -171,9 +172,28 @@ def shown_values(values: Sequence[Any], kind: Logical, hint: Any = None) -> list
     if kind.name == of.BYTES:
         return [None if one is None else b64decode(one) for one in values]
     if kind.name in of.JSON:
-        decode = msgspec.json.Decoder(type_of(kind) if hint is None else hint).decode
+        decode = msgspec.json.Decoder(type_of(kind)).decode if hint is None else _declared(hint)
         return [None if one is None else decode(one) for one in values]
     return [None if one is None else shown(one, kind) for one in values]
+
+
+@lru_cache(maxsize=1000)
+def _declared(hint: Any) -> Callable[[bytes], Any]:
+    """Decodes a list or a map of a declared type; what a record lacks is None where that is allowed, as in typed rows."""
+    strictly = msgspec.json.Decoder(hint).decode
+    fill = filler(hint)
+    if fill is None:
+        return strictly
+    exactly = msgspec.json.Decoder(float_hook=Decimal).decode
+    encode = msgspec.json.Encoder(decimal_format="number").encode
+
+    def decode(data: bytes) -> Any:
+        try:
+            return strictly(data)
+        except msgspec.ValidationError:
+            return strictly(encode(fill(exactly(data))))
+
+    return decode
 
 
 def shown_maker(kind: Any, schema: ColumnSchema) -> Callable[[list[list[Any]]], list[Any]] | None:

@@ -208,6 +208,26 @@ def plain_fields(kind: Any, *, logical: bool = False) -> list[PlainField]:
     return found
 
 
+class AnyField(NamedTuple):
+    """A field of any kind. `required`: its class has no default for it, and it is no key that may be missing."""
+
+    name: str
+    """Its name in a record."""
+    hint: Any
+    required: bool
+
+
+def any_fields(kind: Any) -> list[AnyField]:
+    """All fields of a type; none if it has no fields."""
+    if not _has_fields(kind):
+        return []
+    hints = _hints_of(kind)
+    return [
+        AnyField(name, hints[own], default is _MISSING and not _may_be_missing(kind, name, hints[own]))
+        for name, own, default in _fields(kind, hints)
+    ]
+
+
 def named_fields(kind: Any) -> dict[str, str]:
     """The fields of a type by their names in a record, each with the type of the column that could hold it; empty where none can.
 

@@ -2,7 +2,8 @@
 
 What it decides: which records fit the type, beyond what msgspec checks; typed rows and columns judge a record alike. Promises:
 
-- A field that may be None may be missing, and is None then. (With the default None in its class, that is as fast as any other record.)
+- A field that may be None may be missing, and is None then (`missing_fields`). (With the default None in its class, that is as fast as any
+  other record.)
 - Of two equal keys, the last one counts.
 - A whole number has at most 64 bits.
 - Bytes that are not UTF-8, and numbers beyond a double (`1e400`), are bad data, also in fields that the type does not have.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from operator import attrgetter, itemgetter
 from typing import Any, is_typeddict
 
@@ -22,6 +24,7 @@ from ....core.columns.schema import INT, LEAST, MOST
 from ....core.errors import DataError, DeclarationError
 from ..native import chosen
 from .column_types import PlainField, fields_alone, plain_fields
+from .missing_fields import as_it_is, filler
 
 
 class TypedJson:
@@ -31,8 +34,10 @@ class TypedJson:
         self._strictly: Callable[[bytes], Any] = decoder_of(library.json, kind)
         self._kind = kind
         self._convert: Any = library.convert
+        self._exactly: Callable[[bytes], Any] = library.json.Decoder(float_hook=Decimal).decode
+        self._encode: Callable[[Any], bytes] = library.json.Encoder(decimal_format="number").encode
         self._misfit: type[Exception] = library.ValidationError
-        self._nulls = missing_nulls(kind)
+        self._fill = filler(kind)
         self._whole = [(f.column.name, _getter(kind, f)) for f in plain_fields(kind) if f.column.type == INT]
 
     def one(self, data: bytes) -> Any:
@@ -43,7 +48,7 @@ class TypedJson:
 
     def many(self, data: Sequence[Any]) -> list[Any]:
         """Decode a column."""
-        values = list(map(self._leniently if self._nulls else self._strictly, data))
+        values = list(map(self._strictly if self._fill is None else self._leniently, data))
         self._check(data, values)
         return values
 
@@ -73,9 +78,13 @@ class TypedJson:
             value: Any = orjson.loads(data)
             if not isinstance(value, dict):
                 raise
+            fill = self._fill or as_it_is
             try:
-                return self._convert({**self._nulls, **value}, self._kind)
-            except self._misfit:
+                if isinstance(misfit, RecursionError):
+                    return self._convert(fill(value), self._kind)
+                # decoded from JSON again: `convert` gets numbers that are no longer exact
+                return self._strictly(self._encode(fill(self._exactly(data))))
+            except (self._misfit, RecursionError):
                 raise misfit from None
 
 
@@ -86,12 +95,6 @@ def beyond(data: Sequence[bytes]) -> list[int]:
     [0, 2]
     """
     return chosen.part.beyond(data)
-
-
-def missing_nulls(kind: Any) -> dict[str, None]:
-    """The fields of a type that are None where they are missing, by the names that they have when encoded. Fields with a default are not
-    among them: msgspec knows what those are."""
-    return {f.column.name: None for f in plain_fields(kind, logical=True) if f.column.optional and f.required}
 
 
 def decoder_of(form: Any, kind: Any) -> Callable[[bytes], Any]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .typed_json import decoder_of, missing_nulls
+from .missing_fields import as_it_is, filler
+from .typed_json import decoder_of
 
 
 class TypedMsgpack:
@@ -20,7 +21,7 @@ class TypedMsgpack:
         self._anything: Callable[[bytes], Any] = library.msgpack.Decoder().decode
         self._encode: Callable[[Any], bytes] = library.msgpack.Encoder().encode
         self._misfit: type[Exception] = library.ValidationError
-        self._nulls = missing_nulls(kind)
+        self._fill = filler(kind)
 
     def one(self, data: bytes) -> Any:
         """Decode one value. Only records that msgspec refuses are slow."""
@@ -32,10 +33,10 @@ class TypedMsgpack:
                 raise
             try:
                 # decoded from bytes again, for `convert` has the rules of JSON: text would do for bytes
-                return self._strictly(self._encode({**self._nulls, **value}))
+                return self._strictly(self._encode((self._fill or as_it_is)(value)))
             except self._misfit:
                 raise misfit from None
 
     def many(self, data: Sequence[Any]) -> list[Any]:
         """Decode a column."""
-        return list(map(self.one if self._nulls else self._strictly, data))
+        return list(map(self._strictly if self._fill is None else self.one, data))

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+import headgate as hg
 from headgate.agents.records.columns.decoder import Decoder
 from headgate.agents.records.memory.record_spans import packed
 from headgate.agents.records.native import chosen
@@ -19,6 +20,7 @@ from headgate.agents.records.values.column_types import columns_of_type
 from headgate.agents.records.values.logical_types import Digits
 from headgate.agents.records.values.serdes import json, msgpack, named_only
 from headgate.agents.records.values.typed_json import beyond
+from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError
 
 from ..kafka.test_spans import needs_compiler
@@ -335,3 +337,74 @@ def test_times_decimals_and_lists_that_may_be_none_may_be_missing() -> None:
 
 def test_decimals_and_bytes_of_rows_are_written() -> None:
     assert json().dumps({"price": Decimal("1.50"), "blob": b"abc"}) == b'{"price":"1.50","blob":"YWJj"}'
+
+
+class Part(TypedDict):
+    name: str
+    size: int | None
+
+
+@dataclass
+class Box:
+    parts: list[Part]
+    price: Decimal | None
+    inner: Box | None
+
+
+class Shelf(TypedDict):
+    id: int
+    boxes: list[Box]
+    by_name: dict[str, Part] | None
+    first: Part | None
+
+
+LACKING = {"id": 1, "boxes": [{"parts": [{"name": "a"}], "inner": {"parts": []}}], "by_name": {"b": {"name": "b"}}}
+FULL = {
+    "id": 1,
+    "boxes": [Box([{"name": "a", "size": None}], None, Box([], None, None))],
+    "by_name": {"b": {"name": "b", "size": None}},
+    "first": None,
+}
+
+
+def test_what_is_missing_in_objects_and_lists_of_objects_is_none_in_both() -> None:
+    """Also in a type that lies in itself."""
+    assert json(Shelf).loads(json().dumps(LACKING)) == FULL
+    assert msgpack(Shelf).loads(msgpack().dumps(LACKING)) == FULL
+    found = json(Shelf).loads_many([json().dumps(one) for one in (LACKING, {**LACKING, "boxes": [{}]})])
+    assert (found.values[0], [at for at, _ in found.bad]) == (FULL, [1])
+
+
+def test_where_something_is_missing_numbers_are_exact() -> None:
+    """A decimal with more digits than a double has, and zeros at its end."""
+    text = b'{"id":1,"boxes":[{"parts":[],"price":0.12345678901234567890}],"by_name":null}'
+    assert json(Shelf).loads(text)["boxes"] == [Box([], Decimal("0.12345678901234567890"), None)]
+    assert str(json(Shelf).loads(text)["boxes"][0].price) == "0.12345678901234567890"
+
+
+def test_rows_of_columns_have_none_where_rows_have_it() -> None:
+    """Columns take what rows take, and the rows that are made of them are equal."""
+
+    class Order(TypedDict):
+        id: int
+        parts: list[Part]
+        by_name: dict[str, Part] | None
+        first: Part | None
+
+    lacking = {"id": 1, "parts": [{"name": "a"}, {"name": "b", "size": 2}], "by_name": {"b": {"name": "b"}}}
+    shown: list[list[Any]] = []
+    for columns in (False, True):
+        app = hg.App("orders")
+        stream: Any = app.input("in", serde=hg.json(Order))
+        seen: list[Any] = []
+        (stream.columns().rows() if columns else stream).peek(seen.append).to("out")
+        with Driver(app) as d:
+            d.send_all("in", [lacking, {**lacking, "first": {"name": "c"}}])
+        shown.append(seen)
+    assert shown[0] == shown[1]
+    assert shown[0][1] == {
+        "id": 1,
+        "parts": [{"name": "a", "size": None}, {"name": "b", "size": 2}],
+        "by_name": {"b": {"name": "b", "size": None}},
+        "first": {"name": "c", "size": None},
+    }
