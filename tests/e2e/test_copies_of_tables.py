@@ -129,6 +129,10 @@ async def test_a_topic_that_is_made_again_is_read_anew(job, topic):
     assert await job.values(out, 1) == [{"n": 1, "rate": 1}]
     async with job.admin() as admin:
         await admin.delete_topics([rates])
+        await running.until(
+            lambda: facts(running).state == "stale", "the copy is no longer fed, and is not called live"
+        )
+        assert "UnknownTopic" in facts(running).why
         await _made(admin, rates, 1)  # with fewer partitions: no position of a task depends on it
     await job.renew_producer()
     await rate(job, rates, "a", 10)

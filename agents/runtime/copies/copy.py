@@ -44,7 +44,7 @@ from ...state.store import Owner, Store, StoreBusy, StoreUnusable
 from ...state.table import Table
 from ...state.tables import TaskTables
 from ..reading.intake import FETCH_BYTES, Intake, PartitionSource
-from .facts import LIVE, OPENING, READING, STOPPED, CopyFacts
+from .facts import LIVE, OPENING, READING, STALE, STOPPED, CopyFacts
 from .positions import CopyPositions, unfit
 from .rows import CopyRows
 from .view import CopyTable
@@ -520,7 +520,7 @@ class Copy:
         return CopyFacts(
             self.name,
             self.topic,
-            self.state,
+            STALE if self.state == LIVE and self._said else self.state,
             self._kept.rows,
             0 if self.store is None else self.store.size(),
             self.lag,

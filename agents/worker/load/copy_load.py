@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...runtime.copies.facts import LIVE, OPENING, READING, STOPPED, CopyFacts
+from ...runtime.copies.facts import LIVE, OPENING, READING, STALE, STOPPED, CopyFacts
 from .step_facts import StepFacts
 
-STATES = (OPENING, READING, LIVE, STOPPED)
+STATES = (OPENING, READING, LIVE, STOPPED, STALE)
 """By number. Workers of different versions read each other's heartbeats, so this may only be appended to."""
 
 
