@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 OPENING, READING, LIVE, STOPPED, STALE = "opening", "reading", "live", "stopped", "stale"
-"""Its states: its store is opened; it reads up to the end at which tasks may have it; they have it; a record has stopped it; they have it, but
-what comes to its topic cannot be read."""
+"""Its states: its store is opened; it reads up to the end at which tasks may have it; they have it; a record has stopped it; they have it,
+but what comes to its topic cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
