@@ -503,6 +503,24 @@ def test_records_that_are_read_again_between_two_runs_give_their_results_again(c
     assert kept.close(None, 10).states == [[3, 104], [2, 80]]
 
 
+def test_what_closes_before_the_first_commit_of_records_that_are_read_again_is_given_once() -> None:
+    """The same commit drops what was stored before and stores how far results are out since."""
+    table = tables().table("w")
+    kept = OpenSliding(step(), table, floored=True)
+    kept.take([b"a"] * 2, [1000, 1200], [{"x": 1}, {"x": 2}], LONG_AGO)
+    letter(kept, table)
+    kept.close(1001, 10)
+    letter(kept, table)
+    kept = OpenSliding(step(), table, floored=False)
+    kept.take([b"a"] * 2, [1150, 1160], [{"x": 4}, {"x": 8}], LONG_AGO)
+    letter(kept, table, commits=False)
+    assert kept.close(1161, 10).states == [[1, 4], [2, 12]]
+    letter(kept, table)
+    kept = OpenSliding(step(), table, floored=True)
+    assert kept.counts() == (1, 3, 1201)
+    assert kept.close(None, 10).states == [[3, 14]]
+
+
 def test_of_rows_that_are_read_again_nothing_may_be_left() -> None:
     table = tables().table("w")
     kept = OpenSliding(step(), table, floored=True)
