@@ -270,7 +270,7 @@ class OpenSliding(LetterPart):
         for key, one in self.fresh.items():
             out.pop(key, None)
             rows = one.apply()
-            if rows.times:
+            if rows.any:
                 out[key] = rows
         while out:
             key = next(iter(out))

@@ -565,6 +565,15 @@ def test_states_that_do_not_go_together_have_no_result() -> None:
         assert b'"window_end":1011' in (dead.value or b"")
 
 
+def test_rows_that_do_not_go_together_take_none_of_those_before_them_away() -> None:
+    """Though they begin a pane, and their letter has nothing else of their key."""
+    app = job(hg.sliding("100ms"), on_error="skip", n=hg.count(), low=hg.min("x"))
+    with Driver(app) as d:
+        some = [row(1080, x=3), row(1110, x="two"), row(1110, x=1), row(1111, "b", x=1)]
+        assert passed(d, *some) == [("a", 1080, 1, 3, "watermark")]
+        assert passed(d, row(1120, x=9), row(2000)) == [("b", 1111, 1, 1, "watermark"), ("a", 1120, 2, 3, "watermark")]
+
+
 def test_states_that_do_not_go_together_fail_a_task_that_leaves_nothing_out() -> None:
     with (
         Driver(job(hg.sliding("100ms"), low=hg.min("x"))) as d,
