@@ -214,3 +214,36 @@ async def test_a_task_that_is_gone_leaves_its_share_and_its_turn_to_the_others(m
     await many.intakes[last].stop()
     assert many.ahead.held == 0
     assert many.ahead._timer is None
+
+
+async def test_what_lies_behind_a_bound_takes_nothing_from_the_others(many: Rig) -> None:
+    """A partition that has reached its bound is never read again, though its last fetch brought more."""
+    *bounded, last = many.places
+    for at in bounded:
+        many.intakes[at].bound(at, 1)
+    for turn in range(1, TASKS + 1):
+        await many.fill(1)
+        for at in bounded:
+            many.work_off(at)
+        while not many.clock.move(turn * TURN_S):
+            while many.clock.ring():
+                pass
+    assert all(many.intakes[at].head(at).end_reached for at in bounded)
+    await many.fill()
+    assert many.held()[last] > EACH // 2
+    assert many.ahead.held < EACH + ANSWER
+    many.intakes[bounded[0]].bound(bounded[0], None)
+    await many.fill(3)
+    chunk = many.intakes[bounded[0]].take(bounded[0], 1)
+    assert chunk is not None
+    assert chunk.offsets == [1]
+
+
+async def test_a_partition_that_begins_at_its_bound_takes_nothing_from_the_others() -> None:
+    rig = Rig(1)
+    (at,) = rig.places
+    rig.intakes[at].bound(at, 0)
+    await rig.start()
+    await rig.fill(3)
+    assert rig.ahead.held == 0
+    await rig.stop()
