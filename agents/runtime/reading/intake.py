@@ -581,8 +581,8 @@ class Intake:
 
     def _counts(self, part: _Partition, size: int) -> None:
         if self._ahead is not None:
-            self._ahead.change(size - part.counted)
-            part.counted = size
+            more, part.counted = size - part.counted, size
+            self._ahead.change(more)  # it may be this partition's turn by that, which counts it again
 
     def _resume_drained(self) -> None:
         consumer = self._consumer

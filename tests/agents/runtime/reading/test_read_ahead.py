@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from headgate.agents.records.kafka.fetched import Taken
 from headgate.agents.records.values.serdes import Serde, json
 from headgate.agents.runtime.reading import intake as intake_module
 from headgate.agents.runtime.reading.intake import Intake, PartitionSource
@@ -29,7 +30,7 @@ class Rig:
 
     def __init__(self, tasks: int, each: int = 1, framed: Serde[Any] | None = None) -> None:
         """`each`: how many partitions a task has. `framed`: those of the last task hold frames."""
-        logs = Logs({"in": tasks * each})
+        self.logs = logs = Logs({"in": tasks * each})
         self.clock = VirtualClock(0)
         self.ahead = ReadAhead(self.clock)
         self.places = [StreamPartition("in", n) for n in range(tasks * each)]
@@ -127,6 +128,25 @@ async def test_a_chunk_that_was_taken_counts_until_it_is_let_go(many: Rig) -> No
     assert set(now) & set(waiting)
     assert not set(now) & set(some)
     assert many.ahead.held <= before
+
+
+async def test_an_answer_that_was_under_way_when_a_partition_began_to_wait_is_counted_once(many: Rig) -> None:
+    """It holds something, and has its turn at the moment in which that is let go."""
+    await many.fill()
+    at = next(at for at in many.places if many.intakes[at]._parts[at] is next(iter(many.ahead._queue)))
+    pieces, following = many.logs.log(at).read(0, FETCH)
+    many.intakes[at]._consumer.seek(at, following)
+    await many.intakes[at]._absorb([Taken(at, 0, [one.batch() for one in pieces], following)])
+    many.ahead.change(SHARED * EACH)
+    for other in many.places:
+        if other != at:
+            await many.intakes[other].stop()
+    rest = SHARED * EACH - FETCH + 1 - many.held()[at]  # its own bytes are those for which there is no room
+    many.ahead.change(rest + many.held()[at] - many.ahead.held)
+    assert many.work_off(at)
+    await many.fill(1)
+    await many.intakes[at].stop()
+    assert many.ahead.held == rest
 
 
 async def test_a_few_partitions_are_read_ahead_in_full() -> None:
