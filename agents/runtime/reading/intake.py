@@ -521,7 +521,8 @@ class Intake:
             if self._consumer is not None:  # another bound may let it be fetched after all
                 self._consumer.seek(part.at, buffer.buffered_to)
                 self._consumer.pause(part.at)
-            part.full = True
+            part.full, part.gathering = True, False
+            self._awaited.discard(part.at)
 
     def _held(self, part: _Partition) -> int:
         """The bytes that are in memory because of this partition."""
