@@ -42,7 +42,9 @@ def processors(to: TextIO) -> list[Any]:
     """structlog's own, with Python's traceback. Its default draws one with the local variables of each frame: that holds up a loop for
     seconds, and the variables contain rows and passwords. Only while no one has configured structlog.
     """
-    return [*_processors(to.isatty() and not os.environ.get("NO_COLOR"))]
+    isatty = getattr(to, "isatty", None)  # a program may have put an object there that has only what print() needs
+    terminal = bool(os.environ.get("FORCE_COLOR")) or (isatty is not None and isatty())
+    return [*_processors(terminal and not os.environ.get("NO_COLOR"))]
 
 
 @functools.cache

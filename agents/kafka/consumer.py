@@ -142,8 +142,14 @@ class KafkaConsumer:
             self._withheld = []
 
     def seek(self, at: StreamPartition, offset: int) -> None:
-        """See `port`."""
+        """See `port`. What was withheld may begin at this offset, too, and be of the topic before."""
+        withheld = any(one.at == at for one in self._withheld)
+        self._withheld, self._cleared = (
+            [one for one in some if one.at != at] for some in (self._withheld, self._cleared)
+        )
         self._live().seek(TopicPartition(*at), offset)
+        if withheld and at not in self._paused:
+            self._live().resume(TopicPartition(*at))
 
     def pause(self, at: StreamPartition) -> None:
         """See `port`."""

@@ -856,12 +856,13 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.work.idle and not self.completion.awaited:
             step = self.work.step = self.letters.next(self.completion.hooks)
             self._unsettled = step is not None
-        out = self._announce(with_time=False)
+        out: Out = []
+        if self.completion.drain_id is None and self.letters.finished() == t.DRAIN:
+            out += self._begin_drain(self.inputs.drain_in_frames())  # before it is announced, which names it
+        out += self._announce(with_time=False)
         if self.pace.owed and step is None:
             out += self._request_time()
             self.pace.owed = not self.work.idle
-        if self.completion.drain_id is None and self.letters.finished() == t.DRAIN:
-            out += self._begin_drain(self.inputs.drain_in_frames())
         return [*out, step] if step is not None else out
 
     def _say(self, *, with_time: bool) -> list[t.SendControl]:

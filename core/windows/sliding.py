@@ -126,7 +126,7 @@ class PastPane(Generic[S]):
 class KeyRows(Generic[S]):
     """The rows of one key whose windows were given out, as far as later windows may hold them."""
 
-    __slots__ = ("pane", "past", "so_far", "states", "times")
+    __slots__ = ("last", "pane", "past", "so_far", "states", "times")
 
     def __init__(self) -> None:
         self.pane: int | None = None
@@ -138,11 +138,13 @@ class KeyRows(Generic[S]):
         """The rows of the last row's pane."""
         self.so_far: S | None = None
         """What they make together."""
+        self.last = 0
+        """The time of the last row, which stands in the pane before if the last pane has none; 0 if there is none."""
 
     @property
-    def last(self) -> int:
-        """The time of the last row; 0 if there is none."""
-        return self.times[-1] if self.times else 0
+    def any(self) -> bool:
+        """Whether a later window may hold one of them."""
+        return bool(self.times) or self.past is not None
 
 
 class NextRows(Generic[S]):
@@ -192,7 +194,7 @@ class NextRows(Generic[S]):
     def apply(self) -> KeyRows[S]:
         """Keep the rows."""
         of = self.of
-        of.pane, of.past, of.so_far = self._pane, self._past, self._so_far
+        of.pane, of.past, of.so_far, of.last = self._pane, self._past, self._so_far, self._last
         if self._anew:
             of.times, of.states = self._times, self._states
         else:

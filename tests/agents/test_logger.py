@@ -25,6 +25,26 @@ assert "structlog" in sys.modules
     assert "it leaks" in done.stderr
 
 
+def test_a_line_needs_no_more_of_standard_output_than_print_does() -> None:
+    """A program may have put an object of its own there, in which a test driver or a worker runs."""
+    code = """
+import sys
+
+class Copied:
+    def write(self, text):
+        sys.stderr.write(text)
+
+    def flush(self):
+        sys.stderr.flush()
+
+sys.stdout = Copied()
+from headgate.agents.logger import Logger
+Logger("headgate.test").warning("it leaks")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "it leaks" in done.stderr
+
+
 FAILS = """
 import sys
 from headgate.agents.logger import Logger, to_stderr

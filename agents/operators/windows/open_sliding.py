@@ -108,6 +108,8 @@ class OpenSliding(LetterPart):
         """Slices with blocks that the next commit writes."""
         self.anew: set[int] = set()
         """Slices whose stored blocks count no more."""
+        self.outdated = False
+        """What the table says of how far results are out counts no more."""
         self.by_time = True
         """It was time that closed windows last, not an end."""
         self.taken: list[Arrived] = []
@@ -155,7 +157,7 @@ class OpenSliding(LetterPart):
     def _begin_again(self) -> None:
         """Records are read again, as if no window had been closed: only the rows count whose results are not out."""
         waiting = sorted(self.waiting, key=itemgetter(2))
-        self.changed, self.anew = {*self.slices}, {*self.slices}
+        self.changed, self.anew, self.outdated = {*self.slices}, {*self.slices}, True
         self.slices = {end: SliceOfRows() for end in self.slices}
         self.waiting, self.weight = [], 0
         if waiting:
@@ -256,6 +258,7 @@ class OpenSliding(LetterPart):
         for end in self.gone:
             self.weight -= self.slices.pop(end).weight
             self.changed.discard(end)
+        self.outdated = self.outdated and not self.given
         self.given = []  # before `drop`, which gives them back
         self.blocks.complete()
         self.drop()
@@ -267,7 +270,7 @@ class OpenSliding(LetterPart):
         for key, one in self.fresh.items():
             out.pop(key, None)
             rows = one.apply()
-            if rows.times:
+            if rows.any:
                 out[key] = rows
         while out:
             key = next(iter(out))
@@ -297,8 +300,10 @@ class OpenSliding(LetterPart):
             blocks = self.slices[end].blocks
             self._write(end, blocks.unwritten)
             blocks.unwritten.clear()
-        if self.anew:
+        if self.outdated:
             self.table.delete_many([CLOSING])
+            self.outdated = False
+        if self.anew:
             self.slices = {end: one for end, one in self.slices.items() if one.rows}
         self.blocks.complete()
         self.changed.clear()

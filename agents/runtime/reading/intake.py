@@ -501,6 +501,7 @@ class Intake:
     def _hold_full(self, part: _Partition) -> None:
         if self._consumer is None:
             return
+        self._drop_behind(part)
         self._counts(part, self._held(part))
         if part.full:
             return
@@ -512,16 +513,28 @@ class Intake:
             self._consumer.pause(part.at)
         self._count(part)
 
+    def _drop_behind(self, part: _Partition) -> None:
+        """What lies behind the bound of a partition that has reached it is never handed out, so it takes nothing from the others."""
+        buffer = part.buffer
+        if buffer.ended and buffer.size and buffer.until is not None:
+            buffer.clear(max(buffer.position, buffer.until))
+            if self._consumer is not None:  # another bound may let it be fetched after all
+                self._consumer.seek(part.at, buffer.buffered_to)
+                self._consumer.pause(part.at)
+            part.full, part.gathering = True, False
+            self._awaited.discard(part.at)
+
     def _held(self, part: _Partition) -> int:
         """The bytes that are in memory because of this partition."""
         return part.buffer.size + part.out
 
     def _has_room(self, part: _Partition) -> bool:
         """Whether the worker may hold one more fetch of this partition. A task that has something of others may wait for this one, and what
-        jobs have written comes first: to work it off makes room."""
+        jobs have written comes first: to work it off makes room. What is not fetched needs none."""
         ahead = self._ahead
         return (
             ahead is None
+            or part.at in self._unread
             or ahead.room(self._fetch_bytes, self._buffer_bytes)
             or (not self._held(part) and (part.framed or any(map(self._held, self._parts.values()))))
         )
@@ -562,15 +575,15 @@ class Intake:
         if self._consumer is None or part.at in self._unread:
             return
         answer, size = part.answer, self._held(part)
-        idle = part.full or part.held or part.gathering
+        idle = part.full or part.held or part.gathering or part.buffer.ended
         if not idle and (answer is None or answer.error or answer.high_watermark > part.buffer.buffered_to):
             size += self._asks
         self._counts(part, size)
 
     def _counts(self, part: _Partition, size: int) -> None:
         if self._ahead is not None:
-            self._ahead.change(size - part.counted)
-            part.counted = size
+            more, part.counted = size - part.counted, size
+            self._ahead.change(more)  # it may be this partition's turn by that, which counts it again
 
     def _resume_drained(self) -> None:
         consumer = self._consumer
@@ -638,7 +651,7 @@ class Intake:
             size=buffer.size,
             position=position,
             at_end=reading and answer is not None and position >= answer.high_watermark,
-            blocked=reading and answer is not None and answer.stable <= position < answer.high_watermark,
+            blocked=reading and not ended and answer is not None and answer.stable <= position < answer.high_watermark,
             end_reached=ended,
             paused=part.held,
             answers=part.answers,
@@ -691,6 +704,7 @@ class Intake:
         chunk = part.buffer.take(most, up_to_ms, most_bytes, most_rows)
         part.out += before - part.buffer.size if self._ahead is not None else 0
         self._look(part)
+        self._drop_behind(part)
         self._count(part)
         if self._drained(part):
             self._answered.set()  # there is room again: `fill` must resume the partition, not wait for an answer
@@ -731,7 +745,10 @@ class Intake:
 
     def bound(self, at: StreamPartition, until: int | None) -> None:
         """Hand out no records at or behind this offset."""
-        self._parts[at].buffer.until = until
+        part = self._parts[at]
+        part.buffer.until = until
+        self._drop_behind(part)
+        self._count(part)
         self.go_on()
 
     def watch(self, watchdog_s: float) -> None:

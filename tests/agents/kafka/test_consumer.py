@@ -30,7 +30,9 @@ class Below:
 
     def consumer(self) -> Any:
         """The consumer above it."""
-        return SimpleNamespace(_client=self, pause=self.paused.add, resume=self.paused.discard)
+        return SimpleNamespace(
+            _client=self, pause=self.paused.add, resume=self.paused.discard, seek=lambda at, offset: None
+        )
 
     async def tell(self, came: bool = True) -> None:
         self.asked.pop().set_result(came)
@@ -150,4 +152,34 @@ async def test_a_partition_of_which_something_is_withheld_is_not_fetched_meanwhi
     await below.tell()
     assert below.paused == {IN}
     consumer.resume(IN)
+    assert below.paused == set()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("cleared", [False, True])
+async def test_what_is_withheld_does_not_outlive_a_seek(cleared: bool) -> None:
+    """Where the seek goes to the offset at which it begins, nothing else would tell that it is of the topic before."""
+    consumer: Any = KafkaConsumer(
+        ClientSettings("nowhere:1"), lambda at, answer: None, name="test", fetch_bytes=1, max_wait_ms=1, raw=True
+    )
+    below, fetched = Below(), [Taken(IN, 0), Taken(OTHER, 0)]
+    consumer.consumer = below.consumer()
+
+    async def take() -> list[Taken]:
+        found = fetched.copy()
+        fetched.clear()
+        return found
+
+    consumer._take = take
+    consumer._heard(IN, FetchAnswer(1.0, "UnknownTopicOrPartitionError", -1, -1, -1))
+    consumer._heard(OTHER, FetchAnswer(1.0, "UnknownTopicOrPartitionError", -1, -1, -1))
+    assert await consumer.take() == []
+    await below.tell()
+    if cleared:
+        await below.tell()
+    consumer.seek(IN, 0)
+    assert IN not in below.paused
+    if not cleared:
+        await below.tell()
+    assert await consumer.take() == [Taken(OTHER, 0)]
     assert below.paused == set()

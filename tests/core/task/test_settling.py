@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.core import orders as o
 from headgate.core.machine import Tick
 from headgate.core.progress.frames import MAX_TIME
-from headgate.core.task.plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
+from headgate.core.task.plan import FOREIGN, InputPlan, OutputPlan, TaskPlan, TaskSettings
 from headgate.core.task.protocol import (
     ChunkDone,
     ChunkDropped,
@@ -29,6 +31,7 @@ from headgate.core.task.protocol import (
 )
 
 from ..task_rig import (
+    BY,
     BY0,
     JOB,
     ME,
@@ -42,6 +45,7 @@ from ..task_rig import (
     run_view,
     source_plan,
     two_inputs,
+    wm,
 )
 
 
@@ -175,6 +179,24 @@ def test_a_drain_that_comes_in_frames_before_the_job_state_brings_it():
     rig.hear(BY0, drain("a", "d9"))
     assert rig.told() == ["running", "drained"]
     assert rig.log[-1][0].drain_id == "d9"
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_drain_that_came_in_frames_is_passed_on_under_its_name(steps: int):
+    """Also if a commit that tells the last time comes in the middle of its letter, so that only the drain is left to be said."""
+    out = (OutputPlan("out", 1, frozenset({BY})),)
+    rig = Rig(replace(reader_plan(), outputs=out), auto_steps=False).start(run_view("a"))
+    rig.hear(BY0, wm("a", MAX_TIME))
+    rig.feed(StepDone(rig.of(RunStep)[-1].letter))
+    rig.hear(BY0, drain("a", "d9"))
+    letter = rig.of(RunStep)[-1].letter
+    for _ in range(steps - 1):
+        rig.feed(StepDone(letter, more=True))
+    rig.feed(StepDone(letter))
+    rig.feed(StepDone(rig.of(RunStep)[-1].letter))
+    assert rig.told() == ["running", "drained"]
+    assert ("drain", "d9", (0,)) in rig.said()
+    assert ("drain", "", (0,)) not in rig.said()
 
 
 def test_a_chunk_in_hand_is_part_of_the_drain():

@@ -503,6 +503,24 @@ def test_records_that_are_read_again_between_two_runs_give_their_results_again(c
     assert kept.close(None, 10).states == [[3, 104], [2, 80]]
 
 
+def test_what_closes_before_the_first_commit_of_records_that_are_read_again_is_given_once() -> None:
+    """The same commit drops what was stored before and stores how far results are out since."""
+    table = tables().table("w")
+    kept = OpenSliding(step(), table, floored=True)
+    kept.take([b"a"] * 2, [1000, 1200], [{"x": 1}, {"x": 2}], LONG_AGO)
+    letter(kept, table)
+    kept.close(1001, 10)
+    letter(kept, table)
+    kept = OpenSliding(step(), table, floored=False)
+    kept.take([b"a"] * 2, [1150, 1160], [{"x": 4}, {"x": 8}], LONG_AGO)
+    letter(kept, table, commits=False)
+    assert kept.close(1161, 10).states == [[1, 4], [2, 12]]
+    letter(kept, table)
+    kept = OpenSliding(step(), table, floored=True)
+    assert kept.counts() == (1, 3, 1201)
+    assert kept.close(None, 10).states == [[3, 14]]
+
+
 def test_of_rows_that_are_read_again_nothing_may_be_left() -> None:
     table = tables().table("w")
     kept = OpenSliding(step(), table, floored=True)
@@ -545,6 +563,15 @@ def test_states_that_do_not_go_together_have_no_result() -> None:
         (dead,) = d.dead_letters()
         assert dead.step == "w"
         assert b'"window_end":1011' in (dead.value or b"")
+
+
+def test_rows_that_do_not_go_together_take_none_of_those_before_them_away() -> None:
+    """Though they begin a pane, and their letter has nothing else of their key."""
+    app = job(hg.sliding("100ms"), on_error="skip", n=hg.count(), low=hg.min("x"))
+    with Driver(app) as d:
+        some = [row(1080, x=3), row(1110, x="two"), row(1110, x=1), row(1111, "b", x=1)]
+        assert passed(d, *some) == [("a", 1080, 1, 3, "watermark")]
+        assert passed(d, row(1120, x=9), row(2000)) == [("b", 1111, 1, 1, "watermark"), ("a", 1120, 2, 3, "watermark")]
 
 
 def test_states_that_do_not_go_together_fail_a_task_that_leaves_nothing_out() -> None:

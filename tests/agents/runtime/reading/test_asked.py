@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from headgate.agents.records.frames.range_buffer import UnreadRecords
 from headgate.agents.runtime.reading.intake import Intake, PartitionSource
+from headgate.agents.runtime.reading.read_ahead import ReadAhead
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort
@@ -48,11 +49,14 @@ class Ends:
 
 
 class Rig:
-    def __init__(self, position: int = 0) -> None:
+    def __init__(self, position: int = 0, *, held: int = 0) -> None:
+        """`held`: what the worker holds of other tasks."""
         self.logs, self.clock, self.ends = Logs({}), VirtualClock(0), Ends()
         sources = [PartitionSource(ASKED, position, unread=1000, bulk=True), PartitionSource(FETCHED, 0)]
         port = MemoryPort(self.logs, self.clock)
-        self.intake = Intake(port, sources, name="test", offsets=self.ends)
+        ahead = ReadAhead(self.clock)
+        ahead.change(held)
+        self.intake = Intake(port, sources, name="test", offsets=self.ends, ahead=ahead)
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Let the intake look until this is so."""
@@ -165,4 +169,14 @@ async def test_a_log_that_does_not_answer_is_in_trouble_until_it_does(rig: Rig) 
     rig.ends.error = None
     await rig.says(0, 3, 3)
     assert rig.intake.head(ASKED).degraded is None
+    await rig.intake.stop()
+
+
+async def test_it_does_not_wait_for_room() -> None:
+    """Nothing of it is read ahead here, so it is asked about while the worker may hold no more of others."""
+    rig = Rig(held=64 << 20)
+    await rig.intake.start()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert rig.ends.asked.is_set()
     await rig.intake.stop()

@@ -210,6 +210,21 @@ async def test_without_an_answer_nobody_waits_for_a_long_time(rig: Rig) -> None:
     assert rig.intake.arrived() is not None, "answered, and there was nothing"
 
 
+async def test_no_one_waits_for_the_fetch_of_a_partition_that_has_reached_its_bound(rig: Rig) -> None:
+    """It is called off, so it may never be answered."""
+    rig.intake.bound(IN, 2)
+    rig.writes(IN, b"1", b"2", b"3")
+    assert await rig.reads(OTHER) == []
+    rig.passes(0.2)
+    assert rig.intake.arriving
+    chunk = rig.intake.take(IN, 10)
+    assert chunk is not None
+    assert chunk.values == [b"1", b"2"]
+    assert await rig.reads() == []
+    rig.intake._answered.clear()
+    assert rig.intake.arrived() is not None
+
+
 async def test_fetches_go_on_shortly_before_the_commit() -> None:
     gathering = Gathering()
     lead = gathering.lead_s

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from headgate.agents.records.kafka.fetched import Taken
 from headgate.agents.records.values.serdes import Serde, json
 from headgate.agents.runtime.reading import intake as intake_module
 from headgate.agents.runtime.reading.intake import Intake, PartitionSource
@@ -29,7 +30,7 @@ class Rig:
 
     def __init__(self, tasks: int, each: int = 1, framed: Serde[Any] | None = None) -> None:
         """`each`: how many partitions a task has. `framed`: those of the last task hold frames."""
-        logs = Logs({"in": tasks * each})
+        self.logs = logs = Logs({"in": tasks * each})
         self.clock = VirtualClock(0)
         self.ahead = ReadAhead(self.clock)
         self.places = [StreamPartition("in", n) for n in range(tasks * each)]
@@ -129,6 +130,25 @@ async def test_a_chunk_that_was_taken_counts_until_it_is_let_go(many: Rig) -> No
     assert many.ahead.held <= before
 
 
+async def test_an_answer_that_was_under_way_when_a_partition_began_to_wait_is_counted_once(many: Rig) -> None:
+    """It holds something, and has its turn at the moment in which that is let go."""
+    await many.fill()
+    at = next(at for at in many.places if many.intakes[at]._parts[at] is next(iter(many.ahead._queue)))
+    pieces, following = many.logs.log(at).read(0, FETCH)
+    many.intakes[at]._consumer.seek(at, following)
+    await many.intakes[at]._absorb([Taken(at, 0, [one.batch() for one in pieces], following)])
+    many.ahead.change(SHARED * EACH)
+    for other in many.places:
+        if other != at:
+            await many.intakes[other].stop()
+    rest = SHARED * EACH - FETCH + 1 - many.held()[at]  # its own bytes are those for which there is no room
+    many.ahead.change(rest + many.held()[at] - many.ahead.held)
+    assert many.work_off(at)
+    await many.fill(1)
+    await many.intakes[at].stop()
+    assert many.ahead.held == rest
+
+
 async def test_a_few_partitions_are_read_ahead_in_full() -> None:
     """As if each were alone."""
     rig = Rig(SHARED - 1)
@@ -214,3 +234,36 @@ async def test_a_task_that_is_gone_leaves_its_share_and_its_turn_to_the_others(m
     await many.intakes[last].stop()
     assert many.ahead.held == 0
     assert many.ahead._timer is None
+
+
+async def test_what_lies_behind_a_bound_takes_nothing_from_the_others(many: Rig) -> None:
+    """A partition that has reached its bound is never read again, though its last fetch brought more."""
+    *bounded, last = many.places
+    for at in bounded:
+        many.intakes[at].bound(at, 1)
+    for turn in range(1, TASKS + 1):
+        await many.fill(1)
+        for at in bounded:
+            many.work_off(at)
+        while not many.clock.move(turn * TURN_S):
+            while many.clock.ring():
+                pass
+    assert all(many.intakes[at].head(at).end_reached for at in bounded)
+    await many.fill()
+    assert many.held()[last] > EACH // 2
+    assert many.ahead.held < EACH + ANSWER
+    many.intakes[bounded[0]].bound(bounded[0], None)
+    await many.fill(3)
+    chunk = many.intakes[bounded[0]].take(bounded[0], 1)
+    assert chunk is not None
+    assert chunk.offsets == [1]
+
+
+async def test_a_partition_that_begins_at_its_bound_takes_nothing_from_the_others() -> None:
+    rig = Rig(1)
+    (at,) = rig.places
+    rig.intakes[at].bound(at, 0)
+    await rig.start()
+    await rig.fill(3)
+    assert rig.ahead.held == 0
+    await rig.stop()
