@@ -99,7 +99,7 @@ site: $(VENV)/.made-docs java ## the documentation as a site, in build/site/site
 pictures: venv ## the pictures of the page in docs/pictures, of a job that is made for them (a minute or two; needs Chromium)
 	$(PY) -m tests.docs.page_pictures
 
-packaging: $(VENV)/.made-lint java ## wheel and sdist, each in a fresh environment
+packaging: $(VENV)/.made-lint java ## sdist, and the wheel that is made from it, in a fresh environment
 	$(PYTEST) -q tests/packaging
 
 versions: venv ## a small suite with other Pythons of this machine, and on other Kafkas (VERSIONS="3.6.2 python3.13"; minutes, and a network)
