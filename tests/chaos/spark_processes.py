@@ -20,8 +20,10 @@ from types import MappingProxyType
 import psutil
 import pytest
 
+from headgate.agents.broker import quickstart
 from headgate.agents.broker.java import find_java
 from headgate.agents.broker.ports import free_ports
+from headgate.agents.worker.spark_jvm import QUIET, archive_of_spark
 
 UP_S = 240.0
 ON_REQUEST = pytest.mark.skipif(
@@ -32,6 +34,14 @@ ON_REQUEST = pytest.mark.skipif(
 def free_port() -> int:
     """A port that nobody uses, nor gets by chance while its process is down."""
     return free_ports(1)[0]
+
+
+def java_options() -> str:
+    """For each JVM of a cluster, executors among them, as for the JVMs of workers in tests: they live for one test, and compute next to
+    nothing. With the archive of Spark's classes, if there is one, they take half the CPU time."""
+    archive = archive_of_spark()
+    found = quickstart.using(archive) if archive.exists() else []
+    return " ".join(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *found, QUIET])
 
 
 class SparkProcess:
@@ -54,7 +64,7 @@ class SparkProcess:
             "JAVA_HOME": str(find_java().home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "JDK_JAVA_OPTIONS": java_options(),
             "SPARK_LOCAL_DIRS": str(directory / "tmp"),
             "PYSPARK_PYTHON": sys.executable,
             **self.more,

@@ -113,22 +113,24 @@ class Headgate:
             self.worker.wait(60)
 
     def until(self, true: Any, what: str) -> Any:
-        """Wait for a cause in another process."""
-        give_up = time.monotonic() + WAIT_S
+        """Wait for a cause in another process. To ask with a command costs a process, so the pause is as long as the question."""
+        give_up = (asked := time.monotonic()) + WAIT_S
         while not (found := true()):
+            pause = max(0.1, time.monotonic() - asked)
             assert time.monotonic() < give_up, f"{what} did not come true:\n{self.log.read_text()[-3000:]}"
             if self.worker is not None and self.worker.poll() is not None:
                 found = true()  # it may have been the last thing that it did
                 assert found, self.log.read_text()[-3000:]
                 return found
-            time.sleep(0.1)
+            time.sleep(pause)
+            asked = time.monotonic()
         return found
 
     def running(self) -> dict[str, Any]:
         """The status once every task runs and nothing waits."""
 
         def look() -> Any:
-            if not self.joined():
+            if not self.ready():
                 return None
             found = self.json("status", "status", self.job)
             tasks = found["tasks"]
@@ -137,9 +139,12 @@ class Headgate:
 
         return self.until(look, "every task runs")
 
-    def joined(self) -> bool:
-        """From then on the job exists."""
-        return '"event": "readiness"' in self.log.read_text()
+    def ready(self) -> set[str]:
+        """The workers that have logged last that they are ready. A look at the log costs nothing, and one at the status a process."""
+        said = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
+        events = [json.loads(line) for line in said if line.endswith('"event": "readiness"}')]
+        last = {event["worker"]: event["ready"] for event in events}
+        return {worker for worker, ready in last.items() if ready}
 
     def until_said(self, text: str) -> None:
         """Wait for a word in the worker's output."""

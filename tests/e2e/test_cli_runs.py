@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -105,8 +104,8 @@ def test_a_drain_asked_for_before_its_run_waits_or_is_refused_with_a_word(hg: He
     assert hg.worker is not None
     hg.worker.kill()
     hg.worker.wait()
-    while any(one["alive"] for one in hg.json("status", "status", hg.job)["workers"]):
-        time.sleep(0.2)
+    hg.worker = None
+    hg.until(lambda: not any(one["alive"] for one in hg.json("status", "status", hg.job)["workers"]), "it is gone")
     hg.run("drain", hg.job, "--run-id", "r2", code=1)  # live, and nobody there who could refuse it
     assert "the live run is r1" in hg.said
     assert hg.json("drain-list", "drain", hg.job, "--list")["drains"] == []
@@ -251,7 +250,7 @@ def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg:
     hg.start("--workers", "2", "--set", "session.timeout=1h", "--set", "placement.debounce=1s")
 
     def both() -> Any:
-        if not hg.joined():
+        if len(hg.ready()) < 2:
             return None
         found = hg.json("status", "status", hg.job)
         fine = [w for w in found["workers"] if w["alive"] and w["ready"] and len(w["tasks"]) == 1]

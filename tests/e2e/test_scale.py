@@ -39,7 +39,7 @@ TASKS, USERS = 4, 20
 
 
 class Load(threading.Thread):
-    """Writes numbered orders, until it is told to end."""
+    """Writes numbered orders, some hundred a second, until it is told to end."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -59,7 +59,7 @@ class Load(threading.Thread):
                     sent.append(await producer.send(self.topic, body, key=user.encode(), partition=number % TASKS))
                 await asyncio.gather(*sent)
                 self.written += 50
-                await asyncio.to_thread(self.over.wait, 0.05)
+                await asyncio.to_thread(self.over.wait, 0.2)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def spread(hg: Headgate, *workers: str) -> dict[str, Any]:
     """The status, once exactly these workers are there and all tasks run, as evenly as they can."""
 
     def look() -> Any:
-        if not hg.joined():
+        if hg.ready() != {*workers}:
             return None
         found = hg.json("status", "status", hg.job)
         there = {w["processor"]: len(w["tasks"]) for w in found["workers"] if w["alive"] and w["ready"]}
@@ -181,7 +181,7 @@ def test_workers_that_go_work_on_until_the_others_have_prepared_their_tasks(hg: 
     load = Load(hg.bootstrap, f"{hg.job}-orders")
     load.start()
     try:
-        rows(hg, "out", 5_000)
+        rows(hg, "out", 1_500)
         before = hg.log.read_text()
         hg.run("scale", hg.job, "1")
         hg.until_said("w1-2 is stopped for good: it works on for 600 s at most, while others prepare its tasks")

@@ -39,6 +39,15 @@ def cluster(guarded):
         yield broker
 
 
+async def test_everything_is_there_three_times(cluster):
+    """The settings say three and two, for the topics of users and for Kafka's own."""
+    assert (len(cluster.pids()), len(cluster.bootstrap.split(","))) == (3, 3)
+    text = (cluster.data / "node-2/server.properties").read_text()
+    wanted = ["default.replication.factor=3", "min.insync.replicas=2", "offsets.topic.replication.factor=3"]
+    wanted += ["transaction.state.log.replication.factor=3", "transaction.state.log.min.isr=2"]
+    assert [line for line in wanted if line not in text.splitlines()] == []
+
+
 REPLICATED = """\
 import headgate as hg
 
@@ -148,6 +157,7 @@ async def test_a_fleet_does_what_it_is_asked_whichever_broker_is_away(job_on, cl
             node = await node_of(job, role)
             assert node in (1, 2, 3), role
             await asyncio.to_thread(cluster.kill, node)
+            assert len(cluster.pids()) == 2
             await job.write(inp, users)
             await counted(job, out, each := each + 1)
 

@@ -1,4 +1,4 @@
-"""What is built once for the packaging tests: an sdist, a wheel, and an environment for each that sees headgate only from there."""
+"""What is built once for the packaging tests: an sdist, a wheel from it, and an environment that sees headgate only from there."""
 
 from __future__ import annotations
 
@@ -115,8 +115,7 @@ def sdist(built: Path) -> Path:
     return found
 
 
-@pytest.fixture(scope="session", params=["wheel", "sdist"])
-def installed(request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """headgate installed from the wheel, and once more from the sdist."""
-    artifact: Path = request.getfixturevalue(request.param)
-    return beside(tmp_path_factory.mktemp(request.param) / "env", artifact)
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """headgate installed from the wheel. `pip` would make the same of the sdist: it asks the same backend for a wheel of it."""
+    return beside(tmp_path_factory.mktemp("wheel") / "env", wheel)
