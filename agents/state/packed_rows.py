@@ -67,6 +67,10 @@ class PackedRows(Mapping[bytes, bytes | None]):
         """No row has more bytes, key and value together."""
         return sum(max(longs(one.lengths), default=0) for one in (self.spans, self.packed))
 
+    def as_dict(self) -> Mapping[bytes, bytes | None]:
+        """The same as a dict. It is made once."""
+        return self._rows
+
     @cached_property
     def _rows(self) -> dict[bytes, bytes]:
         return dict(self.pairs())

@@ -1,6 +1,7 @@
 """RocksDB as a task's store: one database for each task, one column family for each table, one memory limit for each worker.
 
-It decides whether the contents of a directory may be used. Promises:
+It decides whether the contents of a directory may be used, and, when a store opens, whether its files have their indexes and filters in
+whole or in parts. Promises:
 
 - All databases of a worker share one block cache and one limit for write buffers. Together with the rows that tasks keep decoded, they use
   `memory_bytes`.
@@ -31,7 +32,6 @@ from weakref import WeakSet
 
 import msgpack as _msgpack
 from rocksdict import (
-    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -70,7 +70,20 @@ DAMAGED = "damaged"
 STOP_FILES = 36
 """The number of files on the first level at which writes wait for a compaction."""
 METADATA_BLOCK = 16 << 10
-"""The bytes of a part of a file's index, or of its filter."""
+"""The bytes of a part of a file's index, or of its filter, when they are in parts."""
+CACHE_ENTRY = 4 << 10
+"""The bytes of most entries of the cache: a block of rows. The cache has room for so many."""
+FILTER_BITS = 10
+"""The bits of a file's filter for each row."""
+INDEXED = 64
+"""A file's index takes one byte for so many of the file, at most about."""
+WHOLE = 4
+"""Indexes and filters of all stores may take one part in so many of RocksDB's memory and be written in whole. A lookup in parts first seeks
+the part, in each file: that took two fifths of the time of all lookups. But of a filter that is not in memory, only a part must be read."""
+IN_PARTS = {
+    "block_based_table_factory": f"{{partition_filters=true;index_type=kTwoLevelIndexSearch;metadata_block_size={METADATA_BLOCK}}}"
+}
+"""What a table's options become when its indexes and filters are to be in parts. Each file says itself which it has."""
 MOST_BUFFER = 16 << 20
 """The bytes of rows after which a table writes them to a file. Small ones stay in the processor's caches, where a row is written and found
 faster; that many small files are merged at a time makes up for their number."""
@@ -97,11 +110,14 @@ class StoreMemory:
         self.decoded = CacheMemory(memory_bytes // 4)
         self.limit = memory_bytes - self.decoded.limit
         """The limit for RocksDB."""
-        self.cache: Any = Cache(self.limit)
+        # its lookups take no lock, and its shards are large: a filter in whole is larger than a shard of the LRU cache
+        self.cache: Any = Cache.new_hyper_clock_cache(self.limit, CACHE_ENTRY)
         self.buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(self.limit // 2, False, self.cache)
         self._buffer = min(MOST_BUFFER, max(1 << 20, self.limit // 24))
         self._filters = self.limit // 16
         """The memory that is left for filters of write buffers. A table has its filter before its first row, and keeps it."""
+        self._metadata: dict[int, int] = {}
+        """The bytes of the indexes and filters of each open store when it was opened, about."""
 
     def used(self) -> int:
         """The bytes that RocksDB uses now."""
@@ -111,18 +127,19 @@ class StoreMemory:
         """Whether tasks write faster than RocksDB's threads flush. A writer must then wait for its own flush."""
         return self.buffers.get_usage() > self.limit // 2 + self.limit // 8
 
+    def weighed(self, store: object, metadata: int) -> bool:
+        """Count the indexes and filters of a store that opens. Returns whether there is room for them in whole."""
+        self._metadata[id(store)] = metadata
+        return sum(list(self._metadata.values())) <= self.limit // WHOLE
+
     def options(self) -> Options:
         """The options of a database or column family that uses this memory."""
         table = BlockBasedOptions()
         table.set_block_cache(self.cache)
-        table.set_bloom_filter(10, False)
+        table.set_bloom_filter(FILTER_BITS, False)
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        # in parts: that of a whole file is larger than a shard of the cache, so each lookup would read it again
-        table.set_index_type(BlockBasedIndexType.two_level_index_search())
-        table.set_partition_filters(True)
         table.set_pin_top_level_index_and_filter(True)
-        table.set_metadata_block_size(METADATA_BLOCK)
         table.set_format_version(5)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
@@ -157,6 +174,10 @@ class StoreMemory:
         """A store with filters of so many bytes has closed."""
         self._filters += size
 
+    def forget(self, store: object) -> None:
+        """A store has closed."""
+        self._metadata.pop(id(store), None)
+
 
 class RocksStore(GuardedStore):
     """The RocksDB database of one task. Made by `open_rocks`."""
@@ -173,11 +194,13 @@ class RocksStore(GuardedStore):
         self._scans: WeakSet[Generator[Any, None, None]] = WeakSet()
         """Iterators that may not be exhausted. RocksDB keeps its lock while one of them exists."""
         self._filters = 0
-        """The bytes of its tables' filters."""
+        """The bytes of its write buffers' filters."""
         try:
             self._open(tables)
+            self._part_metadata()
         except BaseException:
             memory.release(self._filters)
+            memory.forget(self)
             raise
 
     def _open(self, tables: Iterable[str]) -> None:
@@ -190,6 +213,13 @@ class RocksStore(GuardedStore):
         for name in names:
             if name.startswith(_TABLE):
                 self._families[name[len(_TABLE) :]] = self._handles(name)
+
+    def _part_metadata(self) -> None:
+        """Write indexes and filters in parts if there is no room for them in whole. Only when the store opens: it waits for the disk."""
+        keys, size = self.figure("rocksdb.estimate-num-keys"), self.figure("rocksdb.total-sst-files-size")
+        if not self._memory.weighed(self, keys * FILTER_BITS // 8 + size // INDEXED):
+            for view, _ in self._families.values():
+                view.set_options(IN_PARTS)
 
     def _table_options(self) -> Options:
         options, size = self._memory.table_options()
@@ -325,10 +355,11 @@ class RocksStore(GuardedStore):
             self._db.drop_column_family(_TABLE + table)
 
     def figure(self, name: str) -> int:
-        """See `Store`. Of bytes it is the sum over all tables; what RocksDB does, the database says for all of them."""
+        """See `Store`. Of bytes and keys it is the sum over all tables; what RocksDB does, the database says for all of them."""
         if self._closed or self._db is None:
             return 0
-        tables = [view for view, _ in self._families.values()] if name.endswith(("-size", "-bytes")) else []
+        summed = name.endswith(("-size", "-bytes", "-keys"))
+        tables = [view for view, _ in self._families.values()] if summed else []
         return sum(one.property_int_value(name) or 0 for one in (self._db, *tables))
 
     def size(self) -> int:
@@ -366,6 +397,7 @@ class RocksStore(GuardedStore):
                 del database
         finally:
             self._memory.release(self._filters)
+            self._memory.forget(self)
             self._filters = 0
             if self._lock is not None:
                 os.close(self._lock)

@@ -235,7 +235,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return [one for one in (self._encoded, self.dirty, self.packed, *reversed(self.sealed)) if one]
 
     def _newest_many(self, keys: list[bytes]) -> list[bytes | None]:
-        layers = self._layers()
+        layers = [one.as_dict() if isinstance(one, PackedRows) else one for one in self._layers()]
+        layers = [one for one in layers if not one.keys().isdisjoint(keys)]
         if not layers:
             return self._store.get_many(self.name, keys)
         out: list[bytes | None] = [None] * len(keys)

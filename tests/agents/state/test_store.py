@@ -316,6 +316,45 @@ def filtered(store):
     return len(re.findall(r"memtable_prefix_bloom_size_ratio=0\.02", newest.read_text()))
 
 
+def parted(store):
+    """The tables of a store whose new files have their indexes and filters in parts, as RocksDB itself has noted."""
+    newest = max((store.path / "db").glob("OPTIONS-*"))
+    found = re.findall(r'\[TableOptions/BlockBasedTable "t\.(.+?)"\](.+?)(?=\n\[|$)', newest.read_text(), re.DOTALL)
+    return [
+        name for name, options in found if "partition_filters=true" in options and "=kTwoLevelIndexSearch" in options
+    ]
+
+
+def test_indexes_and_filters_are_in_parts_once_they_take_much_of_the_memory(tmp_path):
+    """It is decided when a store opens; those that are open count, and who closes gives room back."""
+    rows = {b"%d" % n: b"x" for n in range(24_000)}
+
+    def opened(name):
+        return open_rocks(tmp_path / name, memory, Owner("u"), ["t"])
+
+    memory = StoreMemory(400 << 10)  # a quarter of its share for RocksDB is 75 KiB: room for the filters of two
+    for name in "abc":
+        store = opened(name)
+        assert parted(store) == []
+        store.write({"t": rows})
+        store.flush()
+        store.close()
+    a, b = opened("a"), opened("b")
+    assert (parted(a), parted(b)) == ([], [])
+    c = opened("c")
+    assert parted(c) == ["t"]
+    c.write({"t": {b"7": b"y"}})
+    c.flush()
+    assert c.get_many("t", [b"7", b"23999", b"-"]) == [b"y", b"x", None]
+    c.close()
+    a.close()
+    c = opened("c")
+    assert parted(c) == []
+    assert dict(c.range("t")) == {**rows, b"7": b"y"}
+    b.close()
+    c.close()
+
+
 def test_tables_have_filters_for_their_write_buffers_as_far_as_memory_allows(tmp_path):
     """Each takes its memory before its first row: a sixteenth is for them, and who closes gives it back."""
     memory = StoreMemory(64 << 20)
