@@ -140,6 +140,15 @@ class Tree:
         return cpu, rss
 
 
+def main_thread(pid: int) -> tuple[float, float]:
+    """For how many seconds the main thread of a process has run, and has waited for a core; zeros where the system does not say."""
+    try:
+        run_ns, ready_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    except OSError:
+        return 0.0, 0.0
+    return int(run_ns) / 1e9, int(ready_ns) / 1e9
+
+
 KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """The environment of programs: one that may not keep its bytecode compiles all of headgate at each start."""
 
@@ -154,6 +163,10 @@ class Program:
     marks: Marks = field(default_factory=list)
     """The marks that a program prints for work C: (wall, records, sum)."""
     cpu: list[tuple[float, float]] = field(default_factory=list)
+    ran: list[tuple[float, float]] = field(default_factory=list)
+    """For how long its main thread has run, over time."""
+    ready: list[tuple[float, float]] = field(default_factory=list)
+    """For how long its main thread has waited for a core, over time."""
     rss: int = 0
 
     def start(self) -> Program:
@@ -182,7 +195,10 @@ class Program:
                 cpu, rss = tree.look()
             except psutil.Error:
                 return
-            self.cpu.append((time.time(), cpu))
+            now, (ran, ready) = time.time(), main_thread(self.popen.pid)
+            self.cpu.append((now, cpu))
+            self.ran.append((now, ran))
+            self.ready.append((now, ready))
             self.rss = max(self.rss, rss)
             time.sleep(0.05)
 
@@ -245,6 +261,10 @@ class Figures:
     keys: int = USERS
     partitions: int = PARTITIONS
     workers: int = 1
+    ran: float = 0.0
+    """In which part of the rounds the main thread of a worker ran."""
+    ready: float = 0.0
+    """In which part it waited for a core. In the rest it waited for the broker, or for threads of its own."""
 
     def document(self) -> dict[str, Any]:
         """The figures as JSON."""
@@ -252,21 +272,27 @@ class Figures:
             "peer": self.peer, "work": self.work, "records_per_s": median(self.rates), "records_per_cpu_s": median(self.per_cpu),
             "rounds": list(self.rates), "rss_mb": self.rss_mb, "start_s": self.start_s, "outputs": self.outputs,
             "warm_records": self.warm, "load": self.load, "outputs_are": self.proven, "shape": self.shape, "keys": self.keys,
-            "partitions": self.partitions, "workers": self.workers,
+            "partitions": self.partitions, "workers": self.workers, "main_thread_ran": self.ran, "main_thread_ready": self.ready,
         }  # fmt: skip
 
 
 def rounds_of(
     curve: Sequence[tuple[float, float]], programs: Sequence[Program], warm: int, size: int, rounds: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Rates, and rates per CPU second. `curve` is (wall, records done)."""
+) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
+    """Rates, and rates per CPU second; in which part of the rounds the main threads ran, and waited for a core. `curve` is (wall, records
+    done)."""
     swapped = [(done, wall) for wall, done in curve]
     walls = [at(swapped, warm + size * k) for k in range(rounds + 1)]
     pairs = list(itertools.pairwise(walls))
     rates = tuple(size / max(1e-6, end - begin) for begin, end in pairs)
     # CPU time over all rounds at once if a round is shorter than a few samples
     per_cpu = tuple(size / max(1e-3, sum(one.cpu_between(begin, end) for one in programs)) for begin, end in pairs)
-    return rates, per_cpu
+    first, last = walls[0], walls[-1]
+    ran, ready = (
+        sum(at(one, last) - at(one, first) for one in curves) / len(programs) / max(1e-6, last - first)
+        for curves in ([one.ran for one in programs], [one.ready for one in programs])
+    )
+    return rates, per_cpu, ran, ready
 
 
 @contextlib.contextmanager

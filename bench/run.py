@@ -161,10 +161,11 @@ class Run:
             for one in programs:
                 one.stop()
         curve, outputs, wrong = judged(self.bootstrap, work, target, marks_of(programs), given, self.read(given))
-        rates, per_cpu = rounds_of(curve, programs, warm, size, self.rounds)
+        rates, per_cpu, ran, ready = rounds_of(curve, programs, warm, size, self.rounds)
         figures = Figures(
             PEERS[peer].label, work, rates, per_cpu, sum(one.rss for one in programs) / 1e6, curve[0][0] - began, outputs, warm,
             os.getloadavg()[0], wrong or "equal", trial.shape, trial.keys, trial.partitions, trial.workers,
+            ran, ready,
         )  # fmt: skip
         self.figures.append(figures)
         report.line(figures)

@@ -2,7 +2,8 @@
 
     python -m bench scale [--quick] [--what workers,partitions,keys] [--works ABC] [--peers headgate-columns,headgate]
 
-- `workers`: 1 and 2 workers, four partitions. Two workers and the broker need more than two cores.
+- `workers`: 1, 2 and 4 workers, four partitions. Two workers and the broker need more than two cores. Also the parts of the time in which
+  the main thread of a worker ran, and waited for a core; in the rest it waited for the broker.
 - `partitions`: one worker with 1, 4, 16 and 64 partitions.
 - `keys`: B with 10^5, 10^6 and 10^7 keys, of which each is there before the first round begins.
 
@@ -23,7 +24,7 @@ from .programs import PEERS
 from .rig import Figures, scratch
 from .run import Run, Trial
 
-WORKERS = (1, 2)
+WORKERS = (1, 2, 4)
 PARTITIONS = (1, 4, 16, 64)
 KEYS = (100_000, 1_000_000, 10_000_000)
 QUICK_KEYS = (100_000, 1_000_000)
@@ -49,6 +50,9 @@ def table(what: str, found: dict[tuple[str, str], Sequence[Figures | None]], siz
             "-" if f is None else f"{median(f.rates) / 1e3:.0f} ({median(f.per_cpu) / 1e3:.0f}; {f.rss_mb:.0f})" for f in row
         ]  # fmt: skip
         print(f"{work} {PEERS[peer].label:46}" + "".join(f"{cell:>26}" for cell in cells))
+        if what == "workers":
+            parts = ["-" if f is None else f"runs {f.ran:.0%}, for a core {f.ready:.0%}" for f in row]
+            print(f"{'':48}" + "".join(f"{part:>26}" for part in parts))
 
 
 def main() -> int:
