@@ -1,7 +1,7 @@
 """RocksDB as a task's store: one database for each task, one column family for each table, one memory limit for each worker.
 
-It decides whether the contents of a directory may be used, and, when a store opens, whether its files have their indexes and filters in
-whole or in parts. Promises:
+It decides whether the contents of a directory may be used, and, when a store opens and while it grows, whether its new files have their
+indexes and filters in whole or in parts. Promises:
 
 - All databases of a worker share one block cache and one limit for write buffers. Together with the rows that tasks keep decoded, they use
   `memory_bytes`.
@@ -117,7 +117,9 @@ class StoreMemory:
         self._filters = self.limit // 16
         """The memory that is left for filters of write buffers. A table has its filter before its first row, and keeps it."""
         self._metadata: dict[int, int] = {}
-        """The bytes of the indexes and filters of each open store when it was opened, about."""
+        """The bytes of the indexes and filters of each open store when it was last weighed, about."""
+        self.weighed_rows = max(1, self.limit // WHOLE // FILTER_BITS)
+        """A store is weighed again when so many rows were written to it: their filters take an eighth of the room for those in whole."""
 
     def used(self) -> int:
         """The bytes that RocksDB uses now."""
@@ -128,7 +130,7 @@ class StoreMemory:
         return self.buffers.get_usage() > self.limit // 2 + self.limit // 8
 
     def weighed(self, store: object, metadata: int) -> bool:
-        """Count the indexes and filters of a store that opens. Returns whether there is room for them in whole."""
+        """Count the indexes and filters of a store. Returns whether there is room for them in whole."""
         self._metadata[id(store)] = metadata
         return sum(list(self._metadata.values())) <= self.limit // WHOLE
 
@@ -195,9 +197,13 @@ class RocksStore(GuardedStore):
         """Iterators that may not be exhausted. RocksDB keeps its lock while one of them exists."""
         self._filters = 0
         """The bytes of its write buffers' filters."""
+        self._parted = False
+        """New files have their indexes and filters in parts."""
+        self._unweighed = 0
+        """Rows that were written since the indexes and filters were weighed."""
         try:
             self._open(tables)
-            self._part_metadata()
+            self._weigh()
         except BaseException:
             memory.release(self._filters)
             memory.forget(self)
@@ -214,10 +220,12 @@ class RocksStore(GuardedStore):
             if name.startswith(_TABLE):
                 self._families[name[len(_TABLE) :]] = self._handles(name)
 
-    def _part_metadata(self) -> None:
-        """Write indexes and filters in parts if there is no room for them in whole. Only when the store opens: it waits for the disk."""
+    def _weigh(self) -> None:
+        """Write indexes and filters in parts from now on if there is no room for them in whole. It waits for the disk then, once."""
+        self._unweighed = 0
         keys, size = self.figure("rocksdb.estimate-num-keys"), self.figure("rocksdb.total-sst-files-size")
-        if not self._memory.weighed(self, keys * FILTER_BITS // 8 + size // INDEXED):
+        if not self._memory.weighed(self, keys * FILTER_BITS // 8 + size // INDEXED) and not self._parted:
+            self._parted = True
             for view, _ in self._families.values():
                 view.set_options(IN_PARTS)
 
@@ -235,6 +243,8 @@ class RocksStore(GuardedStore):
             name = _TABLE + table
             self._db.create_column_family(name, self._table_options())
             found = self._families[table] = self._handles(name)
+            if self._parted:
+                found[0].set_options(IN_PARTS)
         return found
 
     @property
@@ -328,6 +338,9 @@ class RocksStore(GuardedStore):
             if not str(error).startswith("Result incomplete"):
                 raise
             raise self._busy() from None
+        self._unweighed += sum(map(len, changes.values()))
+        if self._unweighed >= self._memory.weighed_rows:
+            self._weigh()
 
     def _stalled(self) -> bool:
         """Whether the disk must catch up first: RocksDB has stopped writes, or the worker's memory is used up and this store is being
