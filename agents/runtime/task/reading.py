@@ -50,6 +50,11 @@ class Reading:
         """Whether what a gathered fetch brings is still being processed."""
         return self.intake is not None and self.intake.intake.arriving
 
+    def go_on(self) -> None:
+        """Fetch what is held back."""
+        if self.intake is not None:
+            self.intake.intake.go_on()
+
     def seek(self, order: t.SeekConsumer) -> None:
         """Continue reading at these positions."""
         if self.intake is None:

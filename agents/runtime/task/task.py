@@ -256,6 +256,10 @@ class TaskActor:
         """See `committing.Writer`."""
         return self.contribution.small and (self.site.behind or self.site.rests(rest_s) is not None)
 
+    def go_on(self) -> None:
+        """See `committing.Writer`."""
+        self.reading.go_on()
+
     @property
     def arriving(self) -> bool:
         """See `committing.Writer`."""

@@ -56,6 +56,10 @@ class Writer(Protocol):
         """Whether it has worked on little since it took part last, and has a backlog or took part less than `rest_s` ago."""
         ...
 
+    def go_on(self) -> None:
+        """No task of the worker has a backlog any more: what it held back because of one is fetched."""
+        ...
+
     @property
     def arriving(self) -> bool:
         """Whether it still processes what it gathered for the commit that is due."""

@@ -249,7 +249,10 @@ class Producers:
     def patient(self) -> frozenset[str]:
         """The tasks that have worked on little since they took part last, with a backlog behind it, or while another task has one."""
         behind = sum(writer.behind for writer in self._writers.values())
-        self.rest_s = REST_S * (len(self._writers) - behind) if behind else 0.0
+        rested, self.rest_s = self.rest_s, REST_S * (len(self._writers) - behind) if behind else 0.0
+        if rested and not self.rest_s:
+            for writer in self._writers.values():
+                writer.go_on()
         return frozenset(name for name, writer in self._writers.items() if writer.patient(self.rest_s))
 
     def hurried(self) -> bool:

@@ -100,6 +100,9 @@ class Task:
     def patient(self, rest_s: float) -> bool:
         return False
 
+    def go_on(self) -> None:
+        pass
+
     def apply(self, position: int) -> None:
         self.rig.said.append(f"apply {self.name}")
 
