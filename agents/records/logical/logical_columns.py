@@ -33,6 +33,7 @@ from ..memory.taking import spans_of
 from ..memory.vectors import Vector, dicts_of
 from ..values.column_types import hints_of_columns, maker
 from ..values.missing_fields import filler
+from ..values.typed_json import exact_decoder
 
 _PLAIN: dict[str, Any] = {
     INT: Annotated[int, msgspec.Meta(ge=LEAST, le=MOST)],
@@ -184,8 +185,7 @@ def _declared(hint: Any) -> Callable[[bytes], Any]:
     fill = filler(hint)
     if fill is None:
         return strictly
-    exactly = msgspec.json.Decoder(float_hook=Decimal).decode
-    encode = msgspec.json.Encoder(decimal_format="number").encode
+    exactly, encode = exact_decoder(msgspec), msgspec.json.Encoder().encode
 
     def decode(data: bytes) -> Any:
         try:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from operator import attrgetter, itemgetter
 from typing import Any, is_typeddict
 
@@ -34,8 +33,8 @@ class TypedJson:
         self._strictly: Callable[[bytes], Any] = decoder_of(library.json, kind)
         self._kind = kind
         self._convert: Any = library.convert
-        self._exactly: Callable[[bytes], Any] = library.json.Decoder(float_hook=Decimal).decode
-        self._encode: Callable[[Any], bytes] = library.json.Encoder(decimal_format="number").encode
+        self._exactly = exact_decoder(library)
+        self._encode: Callable[[Any], bytes] = library.json.Encoder().encode
         self._misfit: type[Exception] = library.ValidationError
         self._fill = filler(kind)
         self._whole = [(f.column.name, _getter(kind, f)) for f in plain_fields(kind) if f.column.type == INT]
@@ -86,6 +85,12 @@ class TypedJson:
                 return self._strictly(self._encode(fill(self._exactly(data))))
             except (self._misfit, RecursionError):
                 raise misfit from None
+
+
+def exact_decoder(library: Any) -> Callable[[bytes], Any]:
+    """msgspec's decoder of any JSON. Numbers with a fraction or an exponent stay as they stand: they are written again as they were read."""
+    raw: Callable[[bytes], Any] = library.Raw
+    return library.json.Decoder(float_hook=lambda text: raw(text.encode())).decode
 
 
 def beyond(data: Sequence[bytes]) -> list[int]:

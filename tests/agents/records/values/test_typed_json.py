@@ -380,6 +380,8 @@ def test_where_something_is_missing_numbers_are_exact() -> None:
     text = b'{"id":1,"boxes":[{"parts":[],"price":0.12345678901234567890}],"by_name":null}'
     assert json(Shelf).loads(text)["boxes"] == [Box([], Decimal("0.12345678901234567890"), None)]
     assert str(json(Shelf).loads(text)["boxes"][0].price) == "0.12345678901234567890"
+    tiny = b'{"user":"a","ts":1,"amount":2.5e-3023372036854775807}'  # the exponent is too long for a decimal
+    assert json(Row).loads(tiny)["amount"] == 0.0
 
 
 def test_rows_of_columns_have_none_where_rows_have_it() -> None:
