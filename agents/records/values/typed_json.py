@@ -88,7 +88,7 @@ class TypedJson:
 
 
 def exact_decoder(library: Any) -> Callable[[bytes], Any]:
-    """msgspec's decoder of any JSON. Numbers with a fraction or an exponent stay as they stand: they are written again as they were read."""
+    """msgspec's decoder of any JSON. Numbers with a fraction or an exponent are written again as they were read."""
     raw: Callable[[bytes], Any] = library.Raw
     return library.json.Decoder(float_hook=lambda text: raw(text.encode())).decode
 
