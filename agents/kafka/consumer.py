@@ -136,10 +136,14 @@ class KafkaConsumer:
             self._cleared += (
                 self._withheld
             )  # also if the next answer is doubtful again, as each is of a broker that takes its time
-            for one in self._withheld:
-                if one.at not in self._paused and self.consumer is not None:
-                    self.consumer.resume(TopicPartition(*one.at))
-            self._withheld = []
+            withheld, self._withheld = self._withheld, []
+            for one in withheld:
+                self._fetch_on(one.at)
+
+    def _fetch_on(self, at: StreamPartition) -> None:
+        """Nothing of this partition is withheld any more: it is fetched, unless the reader has paused it."""
+        if at not in self._paused and self.consumer is not None:
+            self.consumer.resume(TopicPartition(*at))
 
     def seek(self, at: StreamPartition, offset: int) -> None:
         """See `port`. What was withheld may begin at this offset, too, and be of the topic before."""
@@ -148,8 +152,8 @@ class KafkaConsumer:
             [one for one in some if one.at != at] for some in (self._withheld, self._cleared)
         )
         self._live().seek(TopicPartition(*at), offset)
-        if withheld and at not in self._paused:
-            self._live().resume(TopicPartition(*at))
+        if withheld:
+            self._fetch_on(at)
 
     def pause(self, at: StreamPartition) -> None:
         """See `port`."""

@@ -4,7 +4,7 @@
 number among all records of these ranges, one behind the other: as the distance to that of the row before it, the first one's to 0, in
 Kafka's varints. It is written where each row was made of one record of an input, also if a record made several rows or none, and however
 many shuffles lie between. Elsewhere (the results of a join of streams) the frames that the writer had before it are the nearest truth.
-Results of aggregates and windows are made of many chunks, so nothing is said of them.
+Results of aggregates and windows are made of many chunks: their frames have neither.
 
 Both are shown to people, and anyone may have written them. Promise: any bytes give a text, and an offset only if it lies in a range.
 """

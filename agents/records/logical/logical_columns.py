@@ -32,8 +32,8 @@ from ..memory.record_spans import pieces
 from ..memory.taking import spans_of
 from ..memory.vectors import Vector, dicts_of
 from ..values.column_types import hints_of_columns, maker
-from ..values.missing_fields import filler
-from ..values.typed_json import exact_decoder
+from ..values.missing_fields import as_it_is, filler
+from ..values.typed_json import filled_json
 
 _PLAIN: dict[str, Any] = {
     INT: Annotated[int, msgspec.Meta(ge=LEAST, le=MOST)],
@@ -181,17 +181,16 @@ def shown_values(values: Sequence[Any], kind: Logical, hint: Any = None) -> list
 @lru_cache(maxsize=1000)
 def _declared(hint: Any) -> Callable[[bytes], Any]:
     """Decodes a list or a map of a declared type; what a record lacks is None where that is allowed, as in typed rows."""
-    strictly = msgspec.json.Decoder(hint).decode
-    fill = filler(hint)
-    if fill is None:
+    strictly, fill = msgspec.json.Decoder(hint).decode, filler(hint)
+    if fill is as_it_is:
         return strictly
-    exactly, encode = exact_decoder(msgspec), msgspec.json.Encoder().encode
+    filled = filled_json(msgspec, fill)
 
     def decode(data: bytes) -> Any:
         try:
             return strictly(data)
         except msgspec.ValidationError:
-            return strictly(encode(fill(exactly(data))))
+            return strictly(filled(data))
 
     return decode
 

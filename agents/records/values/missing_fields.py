@@ -15,8 +15,8 @@ from .column_types import any_fields
 Fill = Callable[[Any], Any]
 
 
-def filler(kind: Any) -> Fill | None:
-    """The function that gives decoded JSON or msgpack of this type the fields that are missing; None if none may be missing.
+def filler(kind: Any) -> Fill:
+    """The function that gives decoded JSON or msgpack of this type the fields that are missing; `as_it_is` if none may be missing.
 
     >>> from typing import TypedDict
     >>> class Item(TypedDict):
@@ -25,11 +25,11 @@ def filler(kind: Any) -> Fill | None:
     >>> filler(list[Item])([{"name": "a"}, {"name": "b", "size": 2}])
     [{'name': 'a', 'size': None}, {'name': 'b', 'size': 2}]
     """
-    return _of(kind, {})
+    return _of(kind, {}) or as_it_is
 
 
 def as_it_is(value: Any) -> Any:
-    """Instead of a filler."""
+    """The filler of a type of which nothing may be missing."""
     return value
 
 

@@ -23,7 +23,7 @@ from ....core.columns.schema import INT, LEAST, MOST
 from ....core.errors import DataError, DeclarationError
 from ..native import chosen
 from .column_types import PlainField, fields_alone, plain_fields
-from .missing_fields import as_it_is, filler
+from .missing_fields import Fill, as_it_is, filler
 
 
 class TypedJson:
@@ -33,10 +33,9 @@ class TypedJson:
         self._strictly: Callable[[bytes], Any] = decoder_of(library.json, kind)
         self._kind = kind
         self._convert: Any = library.convert
-        self._exactly = exact_decoder(library)
-        self._encode: Callable[[Any], bytes] = library.json.Encoder().encode
         self._misfit: type[Exception] = library.ValidationError
         self._fill = filler(kind)
+        self._filled = filled_json(library, self._fill)
         self._whole = [(f.column.name, _getter(kind, f)) for f in plain_fields(kind) if f.column.type == INT]
 
     def one(self, data: bytes) -> Any:
@@ -47,7 +46,7 @@ class TypedJson:
 
     def many(self, data: Sequence[Any]) -> list[Any]:
         """Decode a column."""
-        values = list(map(self._strictly if self._fill is None else self._leniently, data))
+        values = list(map(self._strictly if self._fill is as_it_is else self._leniently, data))
         self._check(data, values)
         return values
 
@@ -77,20 +76,21 @@ class TypedJson:
             value: Any = orjson.loads(data)
             if not isinstance(value, dict):
                 raise
-            fill = self._fill or as_it_is
             try:
                 if isinstance(misfit, RecursionError):
-                    return self._convert(fill(value), self._kind)
+                    return self._convert(self._fill(value), self._kind)
                 # decoded from JSON again: `convert` gets numbers that are no longer exact
-                return self._strictly(self._encode(fill(self._exactly(data))))
+                return self._strictly(self._filled(data))
             except (self._misfit, RecursionError):
                 raise misfit from None
 
 
-def exact_decoder(library: Any) -> Callable[[bytes], Any]:
-    """msgspec's decoder of any JSON. Numbers with a fraction or an exponent are written again as they were read."""
+def filled_json(library: Any, fill: Fill) -> Callable[[bytes], bytes]:
+    """JSON with what is missing in it. Numbers with a fraction or an exponent stay as they stand."""
     raw: Callable[[bytes], Any] = library.Raw
-    return library.json.Decoder(float_hook=lambda text: raw(text.encode())).decode
+    decode = library.json.Decoder(float_hook=lambda text: raw(text.encode())).decode
+    encode: Callable[[Any], bytes] = library.json.Encoder().encode
+    return lambda data: encode(fill(decode(data)))
 
 
 def beyond(data: Sequence[bytes]) -> list[int]:

@@ -33,10 +33,10 @@ class TypedMsgpack:
                 raise
             try:
                 # decoded from bytes again, for `convert` has the rules of JSON: text would do for bytes
-                return self._strictly(self._encode((self._fill or as_it_is)(value)))
+                return self._strictly(self._encode(self._fill(value)))
             except self._misfit:
                 raise misfit from None
 
     def many(self, data: Sequence[Any]) -> list[Any]:
         """Decode a column."""
-        return list(map(self._strictly if self._fill is None else self.one, data))
+        return list(map(self._strictly if self._fill is as_it_is else self.one, data))

@@ -120,13 +120,11 @@ async def test_a_doubt_that_is_cleared_while_the_client_is_asked_gives_each_reco
     assert await consumer.take() == [first, second]
 
 
-@pytest.mark.asyncio
-async def test_a_partition_of_which_something_is_withheld_is_not_fetched_meanwhile() -> None:
-    """Otherwise a broker would answer fetch after fetch until the doubt is cleared, whatever the reader has room for."""
+def fetching(below: Below, fetched: list[Taken]) -> Any:
+    """A consumer whose client has fetched this; what is added to it comes at the next `take`."""
     consumer: Any = KafkaConsumer(
         ClientSettings("nowhere:1"), lambda at, answer: None, name="test", fetch_bytes=1, max_wait_ms=1, raw=True
     )
-    below, fetched = Below(), [Taken(IN, 5), Taken(OTHER, 0)]
     consumer.consumer = below.consumer()
 
     async def take() -> list[Taken]:
@@ -135,6 +133,14 @@ async def test_a_partition_of_which_something_is_withheld_is_not_fetched_meanwhi
         return found
 
     consumer._take = take
+    return consumer
+
+
+@pytest.mark.asyncio
+async def test_a_partition_of_which_something_is_withheld_is_not_fetched_meanwhile() -> None:
+    """Otherwise a broker would answer fetch after fetch until the doubt is cleared, whatever the reader has room for."""
+    below, fetched = Below(), [Taken(IN, 5), Taken(OTHER, 0)]
+    consumer = fetching(below, fetched)
     consumer._heard(IN, FetchAnswer(1.0, "UnknownTopicOrPartitionError", -1, -1, -1))
     await consumer.take()
     assert below.paused == {IN}
@@ -159,18 +165,8 @@ async def test_a_partition_of_which_something_is_withheld_is_not_fetched_meanwhi
 @pytest.mark.parametrize("cleared", [False, True])
 async def test_what_is_withheld_does_not_outlive_a_seek(cleared: bool) -> None:
     """Where the seek goes to the offset at which it begins, nothing else would tell that it is of the topic before."""
-    consumer: Any = KafkaConsumer(
-        ClientSettings("nowhere:1"), lambda at, answer: None, name="test", fetch_bytes=1, max_wait_ms=1, raw=True
-    )
     below, fetched = Below(), [Taken(IN, 0), Taken(OTHER, 0)]
-    consumer.consumer = below.consumer()
-
-    async def take() -> list[Taken]:
-        found = fetched.copy()
-        fetched.clear()
-        return found
-
-    consumer._take = take
+    consumer = fetching(below, fetched)
     consumer._heard(IN, FetchAnswer(1.0, "UnknownTopicOrPartitionError", -1, -1, -1))
     consumer._heard(OTHER, FetchAnswer(1.0, "UnknownTopicOrPartitionError", -1, -1, -1))
     assert await consumer.take() == []
