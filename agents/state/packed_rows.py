@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from ...core.task.stored.checkpoint import expiring_heads
-from ..records.columns.latest import latest_rows
 from ..records.layout import longs
+from ..records.memory.latest import latest_rows
 from ..records.memory.record_spans import RecordSpans, marked, picked_spans, pieces
 
 

@@ -23,10 +23,10 @@ from ....core.errors import CheckpointError, EnvironmentFault
 from ....core.names import StreamPartition
 from ....core.task.stored.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ...port.port import Port
-from ...records.columns.latest import latest_rows
 from ...records.frames.chunks import Chunk
 from ...records.kafka.spans import SpannedRecords, as_spans
 from ...records.layout import longs
+from ...records.memory.latest import latest_rows
 from ...records.memory.longs import scaled
 from ...records.memory.record_spans import RecordSpans, cut_spans, packed, picked_spans, piece
 from ...state.expiry_index import indexed

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from headgate.agents.records.columns.groups import null_among, numbers_in
-from headgate.agents.records.columns.latest import latest_rows
+from headgate.agents.records.memory.latest import latest_rows
 from headgate.agents.records.columns.matching import matching
 from headgate.agents.records.columns.session_runs import session_runs
 from headgate.agents.records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times

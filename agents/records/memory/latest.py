@@ -7,8 +7,8 @@ part makes no object for a record.
 from __future__ import annotations
 
 from ..layout import Buffer
-from ..memory.record_spans import RecordSpans
 from ..native import chosen
+from .record_spans import RecordSpans
 
 
 def latest_rows(keys: RecordSpans) -> Buffer:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.agents.records.columns.latest import latest_rows
 from headgate.agents.records.layout import longs
+from headgate.agents.records.memory.latest import latest_rows
 from headgate.agents.records.memory.record_spans import RecordSpans, packed
 from headgate.agents.records.native import chosen
 
