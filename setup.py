@@ -5,6 +5,7 @@ from setuptools import Extension, setup
 PARTS = [
     "avro_read.c",
     "avro_write.c",
+    "base64.c",
     "columns.c",
     "decoded.c",
     "numbers.c",
@@ -31,6 +32,7 @@ PARTS = [
 ]
 HEADERS = [
     "arrow.h",
+    "base64.h",
     "compiled.h",
     "decoded.h",
     "functions.h",

@@ -14,13 +14,13 @@ from array import array
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ...core.columns import logical as of
 from ...core.columns.logical import Logical
 from ...core.columns.schema import ColumnSchema
-from ...core.errors import DataError
 from ..cancellation import passes
+from ..records.columns.encoder import WrittenRecords
 from ..records.layout import Buffer, Kind, longs, number_of
 from ..records.logical.logical_columns import shown_maker, shown_values
 from ..records.memory.record_spans import RecordSpans, packed
@@ -36,15 +36,6 @@ _IN_UNION = b"\x02"
 """What stands in front of a value that is the second of a union."""
 _MOST_KNOWN = 100
 """Of so many shapes of columns the programs are kept."""
-
-
-class WrittenRecords(NamedTuple):
-    """What has been encoded."""
-
-    spans: RecordSpans
-    """With a place for each base row, which is empty for those that are not written."""
-    bad: list[tuple[int, DataError]]
-    """Of the rows that were asked for: the place of each that fails, and why."""
 
 
 class WritesRecords(Protocol):

@@ -19,9 +19,10 @@ from ....core.errors import DeclarationError
 from ...records.columns.frame_libraries import Library, check_library
 from ...records.columns.framed_columns import HIDDEN
 from ...records.columns.selecting import names_in, needs_value
+from ...records.columns.whole_values import VALUE, is_whole_column, whole_schema
 from ...records.values.column_types import columns_of_type, is_arrow_schema, type_of_arrow
 from ...records.values.messages import is_message
-from ...records.values.serdes import OUTPUT_KEY, is_json, json
+from ...records.values.serdes import OUTPUT_KEY, is_json, is_whole, json
 from ..derive.named_fields import fields_behind, fields_of_type
 from ..derive.references import check_columns_of
 from ..derive.result_fields import columns_of_results, type_of_rows
@@ -328,6 +329,11 @@ class EndsOfColumns(Declaring):
                 f"to('{topic}'): the schema of {own.name} has a field '{lacking}' without a default, and there is no such column",
                 remedy=f"with_columns({lacking}=…), a default in the schema, or | None in the type",
             )
+        if is_whole(own) and not is_whole_column(self.schema, own):
+            raise DeclarationError(
+                f"to('{topic}', serde={own.name}): a record of {own.name} is one column, and these are {self.schema}",
+                remedy=f"make it of them: .select({VALUE}=…), or omit serde=",
+            )
         if key is not None:
             self._columns.key(key, f"to('{topic}', key=…)", or_boolean=keys.name != OUTPUT_KEY)
         return ended(self, topic, on_error, key=key, serde=own, key_serde=keys, schema=self.schema)
@@ -446,8 +452,11 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
     known = None if source is None else source.serde.type
     if is_message(known):  # it says what a record has, and not what its columns are
         known = None
+    whole = None if source is None or not is_whole(source.serde) else _whole_columns(source, kind)
+    if whole is not None:
+        known = None
     results = columns_of_results(of.step) if kind is None and known is None else None
-    if kind is None and known is None and results is None:
+    if kind is None and known is None and whole is None and results is None:
         raise DeclarationError(
             "columns() does not know the columns",
             remedy="declare them: app.input(…, serde=hg.json(Order)), or .columns(Order)",
@@ -455,7 +464,8 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
     if extra not in (None, KEEP):
         raise DeclarationError(f"columns(extra={extra!r:.60})", remedy="extra='keep', or nothing")
     # of a shared stream there are frames, not the bytes of a record
-    plain = source is not None and (is_json(source.serde) or source.serde.reads_columns) and not source.producers
+    reads = source is not None and (is_json(source.serde) or source.serde.reads_columns or whole is not None)
+    plain = reads and source is not None and not source.producers
     direct = source if plain and known in (None, kind or known) else None
     if extra is not None and (direct is None or not is_json(direct.serde)):
         raise DeclarationError(
@@ -463,14 +473,29 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
             remedy="put it directly behind the input: app.input(…, serde=hg.json(Order)).columns(extra='keep')",
         )
     kind = kind or known
-    schema = results or columns_of_type(kind)
+    schema = whole or results or columns_of_type(kind)
     if direct is not None:
         try:
             check_columns_of(direct, schema)
         except DeclarationError:
-            if is_json(direct.serde):
+            if is_json(direct.serde) or whole is not None:
                 raise
             direct = None  # rows are made of it, of which a function can make a time or a key
     policy = check_policy(on_error, "columns(on_error)")
     step = added(of, ColumnsStep, schema=schema, direct=direct is not None, keeps=extra is not None, on_error=policy)
     return step, KnownColumns(schema, kind, extra=extra)
+
+
+def _whole_columns(source: InputStep, kind: Any) -> ColumnSchema:
+    """The one column of an input whose values are text or bytes."""
+    where = f"the input '{source.topic}' has values of {source.serde.name}"
+    if kind is not None:
+        raise DeclarationError(
+            f"columns({kind!r:.60}): {where}, which have one column, '{VALUE}'", remedy="omit the type: .columns()"
+        )
+    if source.producers:
+        raise DeclarationError(
+            f"columns(): {where}, and comes in frames of other jobs",
+            remedy=f'make fields of it: .map(lambda value: {{"{VALUE}": value}}).columns(…)',
+        )
+    return whole_schema(source.serde)

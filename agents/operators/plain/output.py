@@ -25,6 +25,7 @@ from ...records.columns.encoder import Encoder, LogicalEncoder, NestedEncoder
 from ...records.columns.expressions import Computation
 from ...records.columns.records import Records
 from ...records.columns.selecting import column_of
+from ...records.columns.whole_values import writer_of
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.writable import Unwritable
 from ...records.logical.logical_columns import shown_maker
@@ -60,7 +61,7 @@ class ToOp(Operator):
         self.encoder = (
             _encoder(step.schema, tuple(made) if self.keeps else added or ()) if is_json(step.serde) else None
         )
-        self.writer: Any = step.serde.column_writer() if step.partition is None else None
+        self.writer: Any = writer_of(step.serde) if step.partition is None else None
         """Writes columns that are no JSON."""
         self.make = None if step.schema is None else shown_maker(None, step.schema)
         self.encoded_names: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from ....core.errors import DataError
 from ...records.columns.decoder import BadSpan, DecodedColumns, Decoder
 from ...records.columns.fitting import why_bad
 from ...records.columns.records import Records
+from ...records.columns.whole_values import reader_of
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
 from ...records.kafka.spans import SpannedColumns, SpannedRecords, as_spans, headers_of, packed_headers
@@ -58,7 +59,7 @@ class ColumnSource:
         self._times = ColumnTimes(step.timestamp, framed=step.framed, schema=schema)
         self._schema = schema
         # what the job has written itself has all columns as fields of the record
-        self._other: Any = step.serde.column_reader(schema) if step.foreign and step.serde.reads_columns else None
+        self._other: Any = reader_of(step.serde, schema) if step.foreign else None
         """Decodes records that are no JSON."""
         self._decoder = self._other or Decoder(
             schema.columns, watched=watched, nested=step.foreign, stored=not step.foreign

@@ -20,10 +20,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import compress
+from typing import NamedTuple
 
 import orjson
 
 from ....core.columns.schema import ColumnSpec
+from ....core.errors import DataError
 from ..layout import Buffer, bits, longs, number_of
 from ..logical.logical_columns import written
 from ..memory.record_spans import RecordSpans
@@ -35,6 +37,15 @@ from .decoder import HAS_OTHER, HAS_WATCHED
 _SIGNS = orjson.dumps(1e16) == b"1e+16"
 """Whether this orjson writes the sign of a positive exponent; its versions differ."""
 _BLANKS = b" \t\n\r"
+
+
+class WrittenRecords(NamedTuple):
+    """What has been encoded."""
+
+    spans: RecordSpans
+    """With a place for each base row, which is empty for those that are not written."""
+    bad: list[tuple[int, DataError]]
+    """Of the rows that were asked for: the place of each that fails, and why."""
 
 
 class Encoder:

@@ -7,14 +7,18 @@ decimals are made of buffers, without an object for each value; bytes, lists and
 from __future__ import annotations
 
 import importlib
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ....core.columns import logical as of
 from ....core.columns.logical import Logical, NotStorable
 from ....core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSpec
 from ..logical.logical_columns import shown_values, stored_value
+from ..memory.octets import octets_of, stored_octets
+from ..memory.record_spans import RecordSpans
 from ..memory.vectors import Vector, VectorBatch
 from .arrow_take import FrameRefused
 
@@ -61,7 +65,21 @@ def arrow_array(column: Vector, kind: Logical) -> Any:
     if kind.name == of.DECIMAL:
         whole = pa.array(column).cast(pa.decimal128(of.COMPUTED_DIGITS, 0))
         return pa.Array.from_buffers(wanted, len(whole), whole.buffers(), whole.null_count, whole.offset)
+    if kind.name == of.BYTES and (found := _octets(column)) is not None:
+        return pa.Array.from_buffers(wanted, len(found), _buffers(pa, found), found.nulls)
     return pa.array(shown_values(column.values(), kind), wanted)
+
+
+def _octets(column: Vector) -> Vector | None:
+    try:
+        return octets_of(column)
+    except ValueError:  # what another program has stored is decoded value by value
+        return None
+
+
+def _buffers(pa: Any, column: Vector) -> list[Any]:
+    parts = column.validity if column.nulls else None, column.offsets, column.data
+    return [None if one is None else pa.py_buffer(one) for one in parts]
 
 
 def arrow_batch(batch: VectorBatch, logical: dict[str, Logical]) -> Any:
@@ -141,8 +159,23 @@ def _stored(pa: Any, name: str, column: Any, kind: Logical) -> Any:
     if kind.name == of.DECIMAL:
         whole = pa.decimal128(of.COMPUTED_DIGITS, 0)
         return pa.Array.from_buffers(whole, len(one), one.buffers(), one.null_count, one.offset).cast(pa.int64())
-    values = one.to_pylist(maps_as_pydicts="strict") if kind.name != of.BYTES else one.to_pylist()
+    if kind.name == of.BYTES:
+        return _stored_octets(pa, one)
+    values = one.to_pylist(maps_as_pydicts="strict")
     return pa.array([_text(row, value, name, kind) for row, value in enumerate(values)], pa.string())
+
+
+def _stored_octets(pa: Any, binary: Any) -> Any:
+    """An array of binaries as a column stores them."""
+    _, ends, data = binary.buffers()
+    length, start = len(binary), binary.offset
+    ends = memoryview(ends or bytes(4)).cast("B").cast("i")[start : start + length + 1]
+    bits = None if not binary.null_count else binary.is_valid().to_pylist()
+    sizes = [behind - first for first, behind in pairwise(ends)]
+    lengths = sizes if bits is None else [size if there else -1 for size, there in zip(sizes, bits, strict=True)]
+    spans = RecordSpans(data or b"", array("q", ends[:length]), array("q", lengths))
+    made = stored_octets(spans)
+    return pa.Array.from_buffers(pa.string(), length, _buffers(pa, made), made.nulls)
 
 
 def _text(row: int, value: Any, name: str, kind: Logical) -> str | None:

@@ -13,7 +13,7 @@ that is not selected is not looked at.
 from __future__ import annotations
 
 from array import array
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -28,6 +28,7 @@ from ....core.columns.logical import Logical, NotStorable, shown, stored, stored
 from ....core.columns.logical import written as text_of
 from ....core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnSchema
 from ..layout import Buffer, longs
+from ..memory.octets import octets_of_texts
 from ..memory.record_spans import pieces
 from ..memory.taking import spans_of
 from ..memory.vectors import Vector, dicts_of
@@ -171,7 +172,7 @@ def stored_value(value: Any, kind: Logical) -> Any:
 def shown_values(values: Sequence[Any], kind: Logical, hint: Any = None) -> list[Any]:
     """Stored values as users see them. `hint`: the type that a list or a map was declared with; else objects in it are dicts."""
     if kind.name == of.BYTES:
-        return [None if one is None else b64decode(one) for one in values]
+        return octets_of_texts(values)
     if kind.name in of.JSON:
         decode = msgspec.json.Decoder(type_of(kind)).decode if hint is None else _declared(hint)
         return [None if one is None else decode(one) for one in values]

@@ -15,7 +15,7 @@ from typing import Any
 from ..layout import KINDS, Buffer, longs
 from ..native import chosen
 from .record_spans import RecordSpans
-from .vectors import Vector, VectorBatch
+from .vectors import Octets, Vector, VectorBatch
 
 
 def take(vector: Vector, rows: Buffer | None) -> Vector:
@@ -26,6 +26,8 @@ def take(vector: Vector, rows: Buffer | None) -> Vector:
     """
     if rows is None:
         return vector
+    if isinstance(vector, Octets):
+        return Octets(take(vector.plain, rows))
     if vector.kind not in KINDS:  # a `number`: its offsets are tags
         tags, wanted = memoryview(vector.offsets or b"").cast("B"), _checked(rows, vector.length)
         data = take(Vector("int64", vector.length, vector.data), rows).data

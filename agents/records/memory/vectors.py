@@ -82,6 +82,34 @@ class Vector:
         return _vector_capsules(self)
 
 
+class Octets(Vector):
+    """A column of bytes that came as they are. What it stores, base64, is made when it is asked for, once."""
+
+    __slots__ = ("_stored", "plain")
+
+    def __init__(self, plain: Vector) -> None:
+        """`plain`: the bytes, in the layout of text."""
+        self.plain = plain
+        self._stored: Vector | None = None
+        self.kind, self.length, self.validity, self.nulls = plain.kind, plain.length, plain.validity, plain.nulls
+
+    def _text(self) -> Vector:
+        if self._stored is None:
+            plain = self.plain
+            parts = KINDS.index(plain.kind), plain.data, plain.offsets, plain.validity
+            made = chosen.part.to_base64(plain.data, *chosen.part.text_spans(parts, plain.length))
+            self._stored = Vector(plain.kind, plain.length, *made)
+        return self._stored
+
+    @property
+    def data(self) -> Buffer:
+        return self._text().data
+
+    @property
+    def offsets(self) -> Buffer | None:
+        return self._text().offsets
+
+
 @dataclass(slots=True)
 class VectorBatch:
     """Vectors of equal length under their names: a table, exported to Arrow as a struct without nulls.

@@ -590,9 +590,11 @@ static int fill_module(PyObject *made) {
     if (__builtin_cpu_supports("sse4.2")) crc_of = crc_by_cpu;
 #endif
     fill_powers();
+    fill_base64();
     PyMethodDef *parts[] = {avro_read_methods, avro_write_methods, proto_read_methods, heads_methods, json_read_methods, json_write_methods, longs_methods,
                             spans_methods, unpack_methods, expressions_methods, arrow_give_methods, arrow_take_methods, leaving_methods,
-                            lists_methods, window_rows_methods, latest_methods, take_methods, spread_methods, session_runs_methods};
+                            lists_methods, window_rows_methods, latest_methods, take_methods, spread_methods, session_runs_methods,
+                            base64_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (PyModule_AddFunctions(made, parts[i]) < 0) return -1;
     /* what a row takes in a `RowIndex`: two `bytes` in two lists; and what is left of a packed one: its time, its place, its flag */

@@ -8,6 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "base64.h"
 #include "compiled.h"
 #include "decoded.h"
 
@@ -250,17 +251,6 @@ static uint8_t *put_json(uint8_t *to, const Span *text) {
     }
     *to++ = '"';
     return to;
-}
-
-static void put_base64(uint8_t *to, const uint8_t *at, int64_t length) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (; length > 0; at += 3, length -= 3, to += 4) {
-        uint32_t three = (uint32_t)at[0] << 16 | (length > 1 ? (uint32_t)at[1] << 8 : 0) | (length > 2 ? at[2] : 0);
-        to[0] = (uint8_t)digits[three >> 18];
-        to[1] = (uint8_t)digits[three >> 12 & 63];
-        to[2] = (uint8_t)(length > 1 ? digits[three >> 6 & 63] : '=');
-        to[3] = (uint8_t)(length > 2 ? digits[three & 63] : '=');
-    }
 }
 
 /* The bits of a number as its type has them. */

@@ -423,6 +423,11 @@ def _spelled(value: Any) -> Any:
     return value
 
 
+def is_whole(serde: Serde[Any]) -> bool:
+    """Whether a value is one text, or one run of bytes: as columns, such records have a single one."""
+    return (serde.name.partition("(")[0], serde.type) in (("text", str), ("bytes", bytes))
+
+
 def is_json(serde: Serde[Any]) -> bool:
     """Whether the serde writes JSON, of any type."""
     return serde.name.partition("(")[0] == "json"

@@ -10,18 +10,19 @@ from __future__ import annotations
 import random
 import struct
 from array import array
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
 from headgate.agents.records.columns.groups import null_among, numbers_in
-from headgate.agents.records.memory.latest import latest_rows
 from headgate.agents.records.columns.matching import matching
 from headgate.agents.records.columns.session_runs import session_runs
 from headgate.agents.records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from headgate.agents.records.kafka.partitioner import Partitioner
 from headgate.agents.records.layout import longs
+from headgate.agents.records.memory.latest import latest_rows
 from headgate.agents.records.memory.longs import (
     distances,
     extremes,
@@ -311,16 +312,40 @@ def taking_target(chance: random.Random) -> None:
     alike(lambda: Partitioner(width).split(some_parts))
     alike(lambda: (pieces(of), is_text(of)))
     alike(lambda: longs(latest_rows(of)).tolist())
+    alike(lambda: told_of_octets(chosen_part().to_base64(*of)))
+    coded = spans([None if one is None else _nearly_base64(chance, one) for one in some_parts])
+    alike(lambda: told_of_octets(chosen_part().of_base64(*coded)))
     alike(lambda: marked(of, chosen, b"\xff") if chosen is None else None)
     lying = hurt_spans(chance, of)
     alike(lambda: pieces(lying) if len(lying.offsets) == len(lying.lengths) and len(lying.offsets) % 8 == 0 else None)
     survived(lambda: (take_spans(lying, chosen), is_text(lying)))
     survived(lambda: latest_rows(lying))
+    survived(lambda: (chosen_part().to_base64(*lying), chosen_part().of_base64(*lying)))
     survived(lambda: (Partitioner(width).split_spans(lying, chosen), pieces(lying)))
     survived(lambda: marked(lying, chosen, b"a"))
     few = {one for one in some_parts if one is not None and chance.random() < 0.3} | {b"", b"none of them"}
     alike(lambda: among(of, few))
     survived(lambda: among(lying, few))
+
+
+def chosen_part() -> Any:
+    """The way that things go at the moment."""
+    return chosen.part
+
+
+def told_of_octets(made: Any) -> Any:
+    """A column of bytes as plain values."""
+    data, ends, valid, nulls = made
+    return bytes(data), bytes(ends), None if valid is None else bytes(valid), nulls
+
+
+def _nearly_base64(chance: random.Random, data: bytes) -> bytes:
+    """Bytes in base64, sometimes with a letter that is wrong or missing."""
+    made = bytearray(b64encode(data))
+    if made and chance.random() < 0.1:
+        at = chance.randrange(len(made))
+        made[at : at + chance.randrange(2)] = chance.choice((b"=", b"-", b"\xff", b"A", b""))
+    return bytes(made)
 
 
 def latest_target(chance: random.Random) -> None:

@@ -99,6 +99,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "arrow_fields": lambda: BUILT.arrow_fields(SCHEMA),
     "arrow_take": lambda: (BUILT.arrow_take([ARRAY], 0, "u", 3), BUILT.arrow_take([ARRAY], 1, "l", 1)),
     "take": lambda: (BUILT.take(TEXT, COUNT, ROWS), BUILT.take_spans(*SPANS, ROWS), BUILT.text_spans(TEXT, COUNT)),
+    "octets": lambda: (BUILT.to_base64(*SPANS), BUILT.of_base64(b"YWJj", array("q", [0]), array("q", [4]))),
     "join": lambda: BUILT.join([(TEXT, COUNT), (TEXT, COUNT)]),
     "split_spans": lambda: BUILT.split_spans(*SPANS, ROWS, 5, 0),
     "values": lambda: (BUILT.values(TEXT, COUNT), BUILT.dicts(("a",), [list(range(9))], 9)),
