@@ -83,8 +83,9 @@ class Run:
         rounds: int,
         settings: Sequence[str] = (),
         registry: str = "",
+        size: int = 0,
     ) -> None:
-        """`registry`: where the schemas of records in Avro stand."""
+        """`registry`: where the schemas of records in Avro stand. `size`: how many records a round has, if it is not that of its program."""
         self.bootstrap = broker.bootstrap
         self.directory = directory
         self.quick = quick
@@ -92,6 +93,7 @@ class Run:
         self.settings = settings
         """Of headgate."""
         self.registry = registry
+        self.size = size
         self.figures: list[Figures] = []
         self.left_out: dict[str, str] = {}
         self._filled: dict[tuple[Input, str], str] = {}
@@ -125,7 +127,7 @@ class Run:
         if self.quick and trial.work == "W":
             return QUICK_W
         warm, size = (MIDDLE if trial.work == "J" else SIZES.get(trial.peer, MIDDLE))[self.quick]
-        return max(warm, trial.keys if trial.work == "B" else 0), size
+        return max(warm, trial.keys if trial.work == "B" else 0), self.size or size
 
     def measure(self, trial: Trial, look: Callable[[Sequence[str]], None] | None = None) -> Figures | None:
         """Measure one program with one work. `look` gets its topics before they are deleted. A program that fails is left out."""

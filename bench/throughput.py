@@ -45,6 +45,9 @@ def main() -> int:
     words.add_argument("--rounds", type=int, default=0, help="5, or 3 in a quick run")
     words.add_argument("--shape", choices=SHAPES, default="as-is", help="of the input")
     words.add_argument("--keys", type=int, default=USERS, help="of B")
+    words.add_argument(
+        "--size", type=int, default=0, help="records of a round: more than a program does between two updates"
+    )
     words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of headgate")
     given = words.parse_args()
     peers = given.peers.split(",")
@@ -56,7 +59,9 @@ def main() -> int:
         Broker.start(directory / "kafka") as broker,
     ):
         rounds = given.rounds or (3 if given.quick else 5)
-        run = Run(broker, directory, quick=given.quick, rounds=rounds, settings=given.set, registry=registry)
+        run = Run(
+            broker, directory, quick=given.quick, rounds=rounds, settings=given.set, registry=registry, size=given.size
+        )
         for work in given.works:
             for peer in peers:
                 run.measure(Trial(peer, work, given.shape, given.keys if work == "B" else USERS))
