@@ -85,7 +85,7 @@ class Run:
         registry: str = "",
         size: int = 0,
     ) -> None:
-        """`registry`: where the schemas of records in Avro stand. `size`: how many records a round has, if it is not that of its program."""
+        """`registry`: where the schemas of records in Avro stand. `size`: of a round, if not that of its program."""
         self.bootstrap = broker.bootstrap
         self.directory = directory
         self.quick = quick
