@@ -452,11 +452,9 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
     known = None if source is None else source.serde.type
     if is_message(known):  # it says what a record has, and not what its columns are
         known = None
-    whole = None if source is None or not is_whole(source.serde) else _whole_columns(source, kind)
-    if whole is not None:
-        known = None
+    whole = _whole_columns(source, kind) if source is not None and is_whole(source.serde) else None
     results = columns_of_results(of.step) if kind is None and known is None else None
-    if kind is None and known is None and whole is None and results is None:
+    if kind is None and known is None and results is None:
         raise DeclarationError(
             "columns() does not know the columns",
             remedy="declare them: app.input(…, serde=hg.json(Order)), or .columns(Order)",
@@ -464,8 +462,8 @@ def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tu
     if extra not in (None, KEEP):
         raise DeclarationError(f"columns(extra={extra!r:.60})", remedy="extra='keep', or nothing")
     # of a shared stream there are frames, not the bytes of a record
-    reads = source is not None and (is_json(source.serde) or source.serde.reads_columns or whole is not None)
-    plain = reads and source is not None and not source.producers
+    read = source is not None and (whole is not None or is_json(source.serde) or source.serde.reads_columns)
+    plain = read and source is not None and not source.producers
     direct = source if plain and known in (None, kind or known) else None
     if extra is not None and (direct is None or not is_json(direct.serde)):
         raise DeclarationError(

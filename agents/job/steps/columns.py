@@ -10,7 +10,7 @@ from ....core.columns.elements import exploded
 from ....core.columns.expressions import ColumnRef, columns_in
 from ....core.columns.schema import ColumnSchema, ColumnSpec
 from ....core.columns.typing import column_of
-from ...records.values.serdes import Serde, json
+from ...records.values.serdes import Serde, json, raw, text
 from .row_columns import ColumnsUnknown, of_type
 from .step import Step
 
@@ -215,8 +215,8 @@ class RowsStep(OfColumnsStep):
 
     @property
     def serde(self) -> Serde[Any]:
-        """JSON of its type."""
-        return json(self.kind)
+        """JSON of its type, or the serde of values that were one column."""
+        return text() if self.kind is str else raw() if self.kind is bytes else json(self.kind)
 
     @property
     def values_type(self) -> Any:

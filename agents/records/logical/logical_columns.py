@@ -198,6 +198,9 @@ def _declared(hint: Any) -> Callable[[bytes], Any]:
 
 def shown_maker(kind: Any, schema: ColumnSchema) -> Callable[[list[list[Any]]], list[Any]] | None:
     """As `maker`, of columns as they are stored."""
+    if kind in (str, bytes):  # the record was its one column
+        (own,) = schema.columns
+        return lambda columns: columns[0] if own.logical is None else shown_values(columns[0], own.logical)
     make = maker(kind, schema)
     if not schema.logical:
         return make

@@ -58,7 +58,7 @@ def test_text_of_each_encoding_is_read_and_written(encoding: str):
     serde = hg.text(encoding)
     lines = app.input("lines", serde=serde).columns()
     lines.select(value=hg.concat(hg.col("value"), "!")).to("out", serde=serde)
-    lines.rows().map(lambda row: row["value"]).to("rows", serde=serde)
+    lines.rows().to("rows", serde=serde)
     with Driver(app) as d:
         for one in ("äb", "", "c"):
             d.send("lines", one.encode(encoding))
@@ -126,7 +126,7 @@ def test_bytes_in_all_other_steps_are_what_they_are_of_json():
     parts = app.input("parts", serde=hg.raw()).columns()
     parts.to("out")
     parts.to("same", serde=hg.raw())
-    parts.rows().map(lambda row: row["value"].hex()).to("hex")
+    parts.rows().map(lambda data: data.hex()).to("hex")
     parts.with_columns(h=hg.col("value").is_null()).filter(~hg.col("h")).rows().map(lambda row: len(row["value"])).to(
         "sizes"
     )
