@@ -3,13 +3,10 @@ after each tenth record, which no aggregate does."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any
 
 import headgate as hg
 
@@ -25,49 +22,36 @@ def shuffle(app: hg.App, t: Topics) -> None:
         raise ValueError("shuffle needs a file of rules")
     states = app.table("consumers", key=hg.text(), value=hg.msgpack())
 
-    def consume(record: hg.Record[str, dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    def consume(record: hg.Record[str, bytes]) -> Sequence[dict[str, Any]]:
         """The published state: count, sum, and the times of the first and of the last record."""
-        consumer = record.value["consumer"]
-        count, total, first, _ = states.get(consumer, NEW)
-        count, total = count + 1, wrapped(total + long_of(record.value["data"]))
+        count, total, first, _ = states.get(record.key, NEW)
+        count, total = count + 1, wrapped(total + long_of(record.value))
         first, last = first if count > 1 else record.timestamp, record.timestamp
         if count < OUTPUT_RATE:
-            states[consumer] = (count, total, first, last)
+            states[record.key] = (count, total, first, last)
             return ()
-        states[consumer] = NEW
-        return ({"consumer": consumer, "count": count, "total": total, "first": first, "last": last},)
+        states[record.key] = NEW
+        return ({"consumer": record.key, "count": count, "total": total, "first": first, "last": last},)
 
-    class Copy(TypedDict):
-        consumer: str
-        data: bytes
+    matching = matcher(t.side)
+    matched = app.input(t.blob, serde=hg.raw()).filter(lambda data: bool(matching(data)))
+    copies = matched.flat_map(
+        lambda one: [hg.Record(name, one.value) for name in matching(one.value)], with_record=True
+    )
+    copies.repartition(name="by-consumer", serde=hg.raw(), key_serde=hg.text()).flat_map(consume, with_record=True).to(
+        t.out
+    )
 
-    copies = app.input(t.blob, serde=hg.raw()).columns().frame(matcher(t.side), like="pyarrow", schema=Copy)
-    copies.repartition("consumer", name="by-consumer").rows().flat_map(consume, with_record=True).to(t.out)
 
-
-def matcher(file: Path) -> Callable[[pa.Table], pa.Table]:
-    """What gives a copy of a record for each consumer in whose range it is. It looks up the last number at which a range begins or ends."""
+def matcher(file: Path) -> Callable[[bytes], tuple[str, ...]]:
+    """What gives the consumers whose ranges a record is in. It looks up the last number at which a range begins or ends."""
     rules = [
         (name, *map(int, ends.split())) for name, ends in (line.split(",") for line in file.read_text().splitlines())
     ]
     begins = sorted({0, *(end for _, *ends in rules for end in ends)})
-    inside = [[at for at, (_, low, high) in enumerate(rules) if low <= begin < high] for begin in begins]
-    names = pa.array([name for name, *_ in rules])
-    numbers = np.array(begins, np.int64)
-    counts = np.array([len(one) for one in inside])
-    firsts = np.cumsum(counts) - counts
-    listed = np.array([at for one in inside for at in one])
+    consumers = [tuple(name for name, low, high in rules if low <= begin < high) for begin in begins]
 
-    def matching(frame: pa.Table) -> pa.Table:
-        data = frame["value"].combine_chunks()
-        heads = pc.binary_slice(data, 0, 8)
-        own = np.frombuffer(heads.buffers()[2], ">i8", len(data)) & np.int64(SPAN - 1)
-        at = np.searchsorted(numbers, own, "right") - 1
-        rows = np.repeat(np.arange(len(data)), counts[at])
-        places = np.arange(len(rows)) - np.repeat(np.cumsum(counts[at]) - counts[at], counts[at])
-        consumers = names.take(pa.array(listed[np.repeat(firsts[at], counts[at]) + places]))
-        return pa.table(
-            {"consumer": consumers, "data": data.take(pa.array(rows)), "__row": frame["__row"].take(pa.array(rows))}
-        )
+    def matching(data: bytes) -> tuple[str, ...]:
+        return consumers[bisect_right(begins, int.from_bytes(data[:8], "big") % SPAN) - 1]
 
     return matching
