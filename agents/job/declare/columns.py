@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ....core.columns.elements import element_columns, element_of
 from ....core.columns.expressions import ColumnRef, Expression, Node, columns_in, node_of, substituted
 from ....core.columns.logical import DECIMAL, WHOLE
-from ....core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
+from ....core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnKind, ColumnSchema, ColumnSpec
 from ....core.columns.typing import NUMBERS, column_of, kind_of
 from ....core.errors import DeclarationError
 from ...records.columns.frame_libraries import Library, check_library
@@ -34,6 +34,7 @@ from ..steps.columns import (
     RowsStep,
     SelectColumnsStep,
     WithColumnsStep,
+    WithKeyStep,
 )
 from ..steps.ends import SinkStep
 from ..steps.sources import InputStep, ShuffleStep
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from ..steps.step import Policy
 
 KEEP, SHUFFLED = "keep", "shuffled"
+KEY_COLUMNS: dict[type, ColumnKind] = {str: TEXT, int: INT}
+"""The types of keys that are columns."""
 _LONG = 4_000
 """More letters than a person reads of how a key is made."""
 _WITHOUT = "write them before, or take .columns() without extra='keep' for this branch"
@@ -192,6 +195,25 @@ class KnownColumns:
         kept = {name: ref for name, ref in self.made.items() if name in names}
         made = {**kept, **{name: _made_of(nodes[name], self.made) for name in columns}}
         return step, KnownColumns(step.columns_given, None, made)
+
+    def with_key(self, of: Declaring, name: Any, kind: Any, on_error: Policy) -> tuple[WithKeyStep, KnownColumns]:
+        """The step of `.with_key(…)`, and the columns behind it."""
+        self.alone("with_key()")
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(f"with_key({name!r:.60}) is no name of a column", remedy='with_key("user")')
+        if self.schema.inside(name) or name in self.schema.names:
+            raise DeclarationError(
+                f"with_key('{name}'): there is a column '{name}'", remedy="give the key another name"
+            )
+        if kind not in KEY_COLUMNS:
+            raise DeclarationError(
+                f"with_key('{name}', {kind!r:.60}) is no type of a key that a column can hold",
+                remedy="str or int; make rows of others: .rows().map(fn, with_record=True)",
+            )
+        made = ColumnSpec(name, KEY_COLUMNS[kind], optional=True)
+        policy = check_policy(on_error, "with_key(on_error)")
+        step = added(of, WithKeyStep, made=made, schema=self.schema, on_error=policy)
+        return step, KnownColumns(step.columns_given, None, self.made)
 
     def explode(
         self, of: Declaring, column: Any, name: Any, keep_empty: bool, on_error: Policy

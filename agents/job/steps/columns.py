@@ -144,6 +144,28 @@ class SelectColumnsStep(OfColumnsStep):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class WithKeyStep(OfColumnsStep):
+    """Adds the key of each record as a column."""
+
+    VERB = "with-key"
+    RUN_BY = "plain.key_columns.WithKeyOp"
+
+    made: ColumnSpec
+
+    @property
+    def keeps_keys(self) -> bool:
+        return True
+
+    @property
+    def gives_columns(self) -> bool:
+        return True
+
+    @property
+    def columns_given(self) -> ColumnSchema:
+        return self.schema.extended([self.made])
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ExplodeStep(OfColumnsStep):
     """Makes a row of each element of a list."""
 
