@@ -55,18 +55,6 @@ BID = Bid._fields
 RANKED = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", "rank1", "rank2", "rank3")]
 
 
-EXACT, NEARLY = 256, 0.06
-"""Up to so many different values headgate counts exactly in q16; beyond, by so much at most it may be off."""
-
-
-def nearly(found: Any, wanted: Any) -> bool:
-    """Whether a row of q16 is right: the minute and the counts of bids exactly, the counts of others where they are small."""
-    distinct = zip(found[5:], wanted[5:], strict=True)
-    return found[:5] == tuple(wanted[:5]) and all(
-        n == m or (m > EXACT and abs(n - m) <= NEARLY * m) for n, m in distinct
-    )
-
-
 @dataclass(frozen=True)
 class Form:
     """Which fields of the output of a query are compared. Without a key, each row counts; with one, the last of each key."""
@@ -92,7 +80,7 @@ FORMS = {
     "q13": Form(("auction", "bidder", "price", "dateTime", "value")),
     "q14": Form(("auction", "bidder", "price", "bidTimeType", "dateTime", "extra", "c_counts")),
     "q15": Form(tuple(RANKED), ("day",)),
-    "q16": Form(("minute", *RANKED), ("channel", "day"), nearly),
+    "q16": Form(("minute", *RANKED), ("channel", "day")),
     "q17": Form((*RANKED[:4], "min_price", "max_price", "avg_price", "sum_price"), ("auction", "day")),
     "q18": Form(BID, ("bidder", "auction"), lambda found, wanted: found in wanted),
     "q20": Form((*BID[:5], "bid_dateTime", "bid_extra", *(name if name not in BID else f"auction_{name}" for name in Auction._fields[1:]))),

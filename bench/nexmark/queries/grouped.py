@@ -11,6 +11,7 @@ from .records import BID, Topics, WholeBid
 PRICE = hg.col("price")
 RANKS = {"rank1": PRICE < 10_000, "rank2": (PRICE >= 10_000) & (PRICE < 1_000_000), "rank3": PRICE >= 1_000_000}
 DAY = hg.col("dateTime").strftime("%Y-%m-%d")
+RANKED = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", *RANKS)]
 
 
 class Ranked(TypedDict):
@@ -42,9 +43,8 @@ def q15(app: hg.App, t: Topics) -> None:
         app.input(t.bid, serde=hg.json(Ranked)).columns().with_columns(midnight=hg.col("dateTime").floor("1d"), day=DAY)
     )
     news = [new_of(bids, what) for what in ("bidder", "auction")]
-    names = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", *RANKS)]
     of_days = news[0].merge(news[1]).with_columns(day=hg.col("midnight").strftime("%Y-%m-%d"))
-    of_days.repartition("day", name="by-day").agg(name="days", **{name: hg.sum(name) for name in names}).to(t.out)
+    of_days.repartition("day", name="by-day").agg(name="days", **{name: hg.sum(name) for name in RANKED}).to(t.out)
 
 
 def new_of(bids: Any, what: str) -> hg.ColumnStream[Any, Any]:
@@ -53,25 +53,40 @@ def new_of(bids: Any, what: str) -> hg.ColumnStream[Any, Any]:
     each = keyed.repartition("key", name=f"by-{what}").agg(
         name=f"each-{what}", before=True, midnight=hg.max("midnight"), **counts()
     )
+    return each.as_events().columns().select("midnight", **news_of(what))
+
+
+def news_of(what: str) -> dict[str, Any]:
+    """What an update of one bidder, or auction, adds to the counts of its group: bids, and itself if it is new."""
     found: dict[str, Any] = {}
     for rank in ("total", *RANKS):
         now, before = hg.col(f"{rank}_bids"), hg.col(f"{rank}_bids_before")
         found[f"{rank}_bids"] = now - before if what == "bidder" else 0
         for one in ("bidder", "auction"):
             found[f"{rank}_{one}s"] = ((now > 0) & (before == 0)).cast(int) if one == what else 0
-    return each.as_events().columns().select("midnight", **found)
+    return found
 
 
 def q16(app: hg.App, t: Topics) -> None:
-    """Bids, bidders and auctions of each channel and day. More than 256 of them are estimated, with a standard error of 1.6 %."""
-    bids, at = app.input(t.bid, serde=hg.json(RankedByChannel)).columns(), hg.col("dateTime")
-    keyed = bids.with_columns(key=hg.concat(hg.col("channel"), "|", DAY), minute=at.hour() * 60 + at.minute())
-    several: dict[str, Any] = {}
-    for what in ("bidder", "auction"):
-        several[f"total_{what}s"] = hg.count_distinct(what)
-        several |= {f"{rank}_{what}s": hg.count_distinct(what, where=where) for rank, where in RANKS.items()}
-    found = keyed.repartition("key").agg(name="channels", minute=hg.max("minute"), **counts(), **several)
+    """Bids, bidders and auctions of each channel and day. Exact, as in q15: aggregates of pairs say which are new."""
+    at = hg.col("dateTime")
+    bids = app.input(t.bid, serde=hg.json(RankedByChannel)).columns()
+    bids = bids.with_columns(group=hg.concat(hg.col("channel"), "|", DAY), minute=at.hour() * 60 + at.minute())
+    news = [new_in(bids, what) for what in ("bidder", "auction")]
+    of_channels = news[0].merge(news[1]).repartition("group", name="by-channel")
+    found = of_channels.agg(name="channels", minute=hg.max("minute"), **{name: hg.sum(name) for name in RANKED})
     found.map(with_minute).to(t.out)
+
+
+def new_in(bids: Any, what: str) -> hg.ColumnStream[Any, Any]:
+    """What is new of the bidders, or auctions, of each channel and day since the last commit."""
+    keyed = bids.with_columns(pair=hg.concat(hg.col("group"), "|", hg.col(what).cast(str)))
+    each = keyed.repartition("pair", name=f"by-{what}").agg(
+        name=f"each-{what}", before=True, minute=hg.max("minute"), **counts()
+    )
+    pair = hg.col("pair")
+    group = hg.concat(pair.split("|", 0), "|", pair.split("|", 1))
+    return each.as_events().columns().with_key("pair").select("minute", group=group, **news_of(what))
 
 
 def with_minute(row: dict[str, Any]) -> dict[str, Any]:
