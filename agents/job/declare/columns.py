@@ -31,10 +31,10 @@ from ..steps.columns import (
     ExplodeStep,
     FilterColumnsStep,
     FrameStep,
+    KeyAsStep,
     RowsStep,
     SelectColumnsStep,
     WithColumnsStep,
-    WithKeyStep,
 )
 from ..steps.ends import SinkStep
 from ..steps.sources import InputStep, ShuffleStep
@@ -196,23 +196,21 @@ class KnownColumns:
         made = {**kept, **{name: _made_of(nodes[name], self.made) for name in columns}}
         return step, KnownColumns(step.columns_given, None, made)
 
-    def with_key(self, of: Declaring, name: Any, kind: Any, on_error: Policy) -> tuple[WithKeyStep, KnownColumns]:
-        """The step of `.with_key(…)`, and the columns behind it."""
-        self.alone("with_key()")
+    def key_as(self, of: Declaring, name: Any, kind: Any, on_error: Policy) -> tuple[KeyAsStep, KnownColumns]:
+        """The step of `.key_as(…)`, and the columns behind it."""
+        self.alone("key_as()")
         if not isinstance(name, str) or not name:
-            raise DeclarationError(f"with_key({name!r:.60}) is no name of a column", remedy='with_key("user")')
+            raise DeclarationError(f"key_as({name!r:.60}) is no name of a column", remedy='key_as("user")')
         if self.schema.inside(name) or name in self.schema.names:
-            raise DeclarationError(
-                f"with_key('{name}'): there is a column '{name}'", remedy="give the key another name"
-            )
+            raise DeclarationError(f"key_as('{name}'): there is a column '{name}'", remedy="give the key another name")
         if kind not in KEY_COLUMNS:
             raise DeclarationError(
-                f"with_key('{name}', {kind!r:.60}) is no type of a key that a column can hold",
+                f"key_as('{name}', {kind!r:.60}) is no type of a key that a column can hold",
                 remedy="str or int; make rows of others: .rows().map(fn, with_record=True)",
             )
         made = ColumnSpec(name, KEY_COLUMNS[kind], optional=True)
-        policy = check_policy(on_error, "with_key(on_error)")
-        step = added(of, WithKeyStep, made=made, schema=self.schema, on_error=policy)
+        policy = check_policy(on_error, "key_as(on_error)")
+        step = added(of, KeyAsStep, made=made, schema=self.schema, on_error=policy)
         return step, KnownColumns(step.columns_given, None, self.made)
 
     def explode(

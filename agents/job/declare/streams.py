@@ -655,14 +655,14 @@ class ColumnStream(RowsOrColumns[K, V], EndsOfColumns):
         """
         return ColumnStream(self.app, *self._columns.select(self, names, columns, on_error))
 
-    def with_key(
+    def key_as(
         self, name: str, kind: type[str] | type[int] = str, *, on_error: Policy = None
     ) -> ColumnStream[K, dict[str, Any]]:
         """Add the key of each record as a column, which is null where a record has none. A key of another type is an error of its record.
 
-        >>> per_country.as_events().columns().with_key("country")
+        >>> per_country.as_events().columns().key_as("country")
         """
-        return ColumnStream(self.app, *self._columns.with_key(self, name, kind, on_error))
+        return ColumnStream(self.app, *self._columns.key_as(self, name, kind, on_error))
 
     def explode(
         self, column: str, *, name: str | None = None, keep_empty: bool = False, on_error: Policy = None

@@ -144,11 +144,11 @@ class SelectColumnsStep(OfColumnsStep):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class WithKeyStep(OfColumnsStep):
+class KeyAsStep(OfColumnsStep):
     """Adds the key of each record as a column."""
 
-    VERB = "with-key"
-    RUN_BY = "plain.key_columns.WithKeyOp"
+    VERB = "key-as"
+    RUN_BY = "plain.key_columns.KeyAsOp"
 
     made: ColumnSpec
 

@@ -1,4 +1,4 @@
-"""`.with_key(name)`: the keys of records as a column.
+"""`.key_as(name)`: the keys of records as a column.
 
 Text that stands as it is in the bytes of the keys costs no object for a record; other keys are decoded. A key of another type than that of
 the column is an error of its record.
@@ -10,7 +10,7 @@ from typing import Any
 
 from ....core.columns.schema import LEAST, MOST, PYTHON, TEXT, is_text
 from ....core.errors import DataError
-from ...job.steps.columns import WithKeyStep
+from ...job.steps.columns import KeyAsStep
 from ...records.columns.records import Records
 from ...records.memory.record_spans import is_text as are_text
 from ...records.memory.record_spans import marked
@@ -21,12 +21,12 @@ from ...records.values.serdes import writes_utf8
 from ..base.stateless import BYTES, Env, Operator, failing
 
 
-class WithKeyOp(Operator):
+class KeyAsOp(Operator):
     """Adds the column of keys."""
 
     wants_keys = BYTES
 
-    def __init__(self, step: WithKeyStep, env: Env) -> None:
+    def __init__(self, step: KeyAsStep, env: Env) -> None:
         super().__init__(step, env)
         self.made = step.made
 
@@ -63,9 +63,7 @@ class WithKeyOp(Operator):
         wanted = PYTHON[self.made.type]
         if key is None or (type(key) is wanted and (is_text(key) if wanted is str else LEAST <= key <= MOST)):
             return None
-        remedy = (
-            f'with_key("{self.made.name}", int) is for whole numbers; others need .rows().map(fn, with_record=True)'
-        )
+        remedy = f'key_as("{self.made.name}", int) is for whole numbers; others need .rows().map(fn, with_record=True)'
         return DataError(
             f"the key is {key!r:.60}, and the column '{self.made.name}' is {self.made.type}", remedy=remedy
         )

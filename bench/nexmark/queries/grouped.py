@@ -86,7 +86,7 @@ def new_in(bids: Any, what: str) -> hg.ColumnStream[Any, Any]:
     )
     pair = hg.col("pair")
     group = hg.concat(pair.split("|", 0), "|", pair.split("|", 1))
-    return each.as_events().columns().with_key("pair").select("minute", group=group, **news_of(what))
+    return each.as_events().columns().key_as("pair").select("minute", group=group, **news_of(what))
 
 
 def with_minute(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`.with_key(name)`: the keys of records as a column, of text and of whole numbers, wherever the keys came from."""
+"""`.key_as(name)`: the keys of records as a column, of text and of whole numbers, wherever the keys came from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_keys_of_text(serde: Any, filtered: bool):
     more = {} if serde is None else {"key_serde": serde}
     orders = app.input("orders", serde=hg.json(Order), **more).columns()
     orders = orders.filter(hg.col("n") != 1) if filtered else orders
-    orders.with_key("user").filter(hg.col("user") != "ü").select("user", "n").to("out")
+    orders.key_as("user").filter(hg.col("user") != "ü").select("user", "n").to("out")
     with Driver(app) as d:
         d.send_all("orders", records([*TEXTS, None]))
         found = [(one.value["user"], one.value["n"]) for one in d.read("out")]
@@ -52,7 +52,7 @@ def test_keys_of_text(serde: Any, filtered: bool):
 
 def test_a_record_without_a_key_has_null():
     app = hg.App("shop")
-    app.input("orders", serde=hg.json(Order)).columns().with_key("user").to("out")
+    app.input("orders", serde=hg.json(Order)).columns().key_as("user").to("out")
     with Driver(app) as d:
         d.send_all("orders", records(["a", None]))
         d.send_all("orders", records([None]))
@@ -66,7 +66,7 @@ def test_a_record_without_a_key_has_null():
 def test_keys_that_are_whole_numbers():
     app = hg.App("shop", on_error="dead_letter")
     orders = app.input("orders", serde=hg.json(Order), key_serde=hg.key(int)).columns()
-    orders.with_key("id", int).with_columns(twice=hg.col("id") * 2).to("out")
+    orders.key_as("id", int).with_columns(twice=hg.col("id") * 2).to("out")
     with Driver(app) as d:
         d.send_all("orders", records([7, -(2**63), None, 2**63 - 1, 0]))
         assert [one.value["id"] for one in d.read("out")] == [7, None, 0]  # twice the others is too much
@@ -84,7 +84,7 @@ def test_keys_that_are_whole_numbers():
 )
 def test_a_key_of_another_type_is_an_error_of_its_record(kind: Any, key: Any, said: str):
     app = hg.App("shop", on_error="dead_letter")
-    app.input("orders", serde=hg.json(Order)).columns().with_key("user", kind).to("out")
+    app.input("orders", serde=hg.json(Order)).columns().key_as("user", kind).to("out")
     good: Any = "b" if kind is str else 8
     with Driver(app) as d:
         d.send_all("orders", records([good, key, good]))
@@ -98,8 +98,8 @@ def test_the_group_of_results_and_the_key_behind_a_shuffle():
     app = hg.App("shop")
     orders = app.input("orders", serde=hg.json(Keyed)).columns()
     totals = orders.repartition("user").agg(n=hg.sum("n"))
-    totals.as_events().columns().with_key("user").to("totals")
-    orders.repartition("n", name="by-n").with_key("number", int).select("number", "user").to("numbers")
+    totals.as_events().columns().key_as("user").to("totals")
+    orders.repartition("n", name="by-n").key_as("number", int).select("number", "user").to("numbers")
     with Driver(app) as d:
         d.send_all("orders", [hg.Record(None, {"user": user, "n": n}, 0) for user, n in (("a", 1), ("b", 2), ("a", 3))])
         found = {one.key: one.value for one in d.read("totals")}
@@ -113,7 +113,7 @@ def test_the_group_of_results_and_the_key_behind_a_shuffle():
 
 def test_a_key_of_a_field():
     app = hg.App("shop")
-    app.input("orders", serde=hg.json(Keyed), key="user").columns().with_key("key").select("key", "n").to("out")
+    app.input("orders", serde=hg.json(Keyed), key="user").columns().key_as("key").select("key", "n").to("out")
     with Driver(app) as d:
         d.send_all("orders", [hg.Record("a", {"user": "a", "n": 1}, 0)])
         assert [one.value for one in d.read("out")] == [{"key": "a", "n": 1}]
@@ -123,10 +123,10 @@ def test_what_the_declaration_refuses():
     app = hg.App("shop")
     orders = app.input("orders", serde=hg.json(Keyed)).columns()
     with pytest.raises(hg.DeclarationError, match="there is a column 'user'"):
-        orders.with_key("user")
+        orders.key_as("user")
     with pytest.raises(hg.DeclarationError, match="is no name of a column"):
-        orders.with_key(7)  # type: ignore[arg-type]
+        orders.key_as(7)  # type: ignore[arg-type]
     with pytest.raises(hg.DeclarationError, match="is no type of a key that a column can hold"):
-        orders.with_key("id", bytes)  # type: ignore[arg-type]
+        orders.key_as("id", bytes)  # type: ignore[arg-type]
     with pytest.raises(hg.DeclarationError, match="extra='keep'"):
-        app.input("more", serde=hg.json(Keyed)).columns(extra="keep").with_key("id")
+        app.input("more", serde=hg.json(Keyed)).columns(extra="keep").key_as("id")
