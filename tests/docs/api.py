@@ -53,8 +53,8 @@ PARTS = (
         "park", "Record", "Record.with_value", "Batch", "Batch.values",
     )),
     Part("columns", "Streams of columns", "Expressions instead of functions. See [Columns](../../columns.md).", (
-        "ColumnStream", *_members("ColumnStream", "filter merge dedupe branch with_columns key_as select explode join repartition agg window"),
-        *_members("ColumnStream", "frame rows to share sink"),
+        "ColumnStream", *_members("ColumnStream", "filter merge dedupe branch with_columns key_as select explode join repartition agg"),
+        *_members("ColumnStream", "window frame rows to share sink"),
         "ColumnBatch", "col", "Expression", *_members("Expression", "is_null is_in cast starts_with contains matches lower upper strip"),
         *_members("Expression", "length slice split replace abs round floor hash"),
         *_members("Expression", "year month day hour minute second weekday strptime strftime"),
