@@ -90,6 +90,19 @@ def select() -> None:
         assert [record.value for record in driver.read("cents")] == [{"country": "DE", "cents": 300.0}]
 
 
+def key_as() -> None:
+    """ColumnStream.key_as"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    totals = orders.repartition("country").agg(total=hg.sum("amount"))
+    totals.as_events().columns().key_as("country").to("totals")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 3.0), Order("FR", 4.0)])
+        found = sorted((record.value["country"], record.value["total"]) for record in driver.read("totals"))
+        assert found == [("DE", 3.0), ("FR", 4.0)]
+
+
 def explode() -> None:
     """ColumnStream.explode"""
 
