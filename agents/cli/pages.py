@@ -13,7 +13,7 @@ import click
 from .options import Target
 
 ANSWER_S = 10.0
-UNAUTHORIZED = 401
+OK, UNAUTHORIZED = 200, 401
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -24,6 +24,7 @@ from aiokafka.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
+    InvalidTopicError,
     KafkaError,
     NoError,
     TopicAlreadyExistsError,
@@ -358,6 +359,8 @@ class TopicsAdmin:
                     f"the topic {name} cannot be created: {why}",
                     remedy="set topic.replicas to at most the number of brokers, or to 0 for the brokers' default",
                 )
+            if error is InvalidTopicError:
+                raise EnvironmentFault(f"the topic {name} cannot be created: {why}", remedy="give it another name")
             raise EnvironmentFault(
                 f"the topic {name} cannot be created: {why}",
                 remedy=f"ask someone with the permission to create it: {by_name[name].command(self._client)}\n"

@@ -19,7 +19,7 @@ from ..worker.load.batch_load import BatchLoad, memory_of_load, spark_of_load
 from ..worker.load.copy_load import CopyLoad, copy_documents
 from ..worker.load.health import BLOCKED_S, work_of_load
 from ..worker.load.join_load import JoinRows
-from ..worker.load.load import follow_left, key_load, task_load
+from ..worker.load.load import follow_left, key_load, masks_of, task_load
 from ..worker.load.step_facts import F, steps_of_load, summed
 from ..worker.load.times import merged, times_of_load
 from ..worker.load.window_load import StepWindows
@@ -75,6 +75,11 @@ def of_job(name: JobName, state: JobState, hearing: Hearing, now_ms: int) -> dic
     found["errors"] = error_documents(_of_all(StepErrors, loads))
     found["joins"] = join_documents(_of_all(JoinRows, loads))
     return {"job": str(name), "lag": sum(known) if known or not tasks else None, **found}
+
+
+def overridden_on(load: Mapping[str, float], state: JobState) -> list[str]:
+    """The settings with an override that has no effect on the worker with this load, because a flag or a variable there masks it."""
+    return sorted(masks_of(load) & state.configs.keys())
 
 
 def _hear(worker: dict[str, Any], hearing: Hearing, said: _Said) -> list[str]:

@@ -36,6 +36,11 @@ class Overrides:
         self.tell()
         self.offset = offset
 
+    @property
+    def masking(self) -> list[str]:
+        """The settings that flags and variables of this process set, so that an override has no effect here; those with one come first."""
+        return sorted(self._options.flags, key=lambda name: (name not in self.given, name))
+
     def tell(self) -> None:
         """Call the parts with the current settings."""
         for tell in self._parts:

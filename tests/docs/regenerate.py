@@ -27,7 +27,8 @@ NOTICE = "<!-- Generated from the code by `make docs`; change it there. -->\n"
 SETTINGS_PREFACE = """\
 Names and values are checked against this table; for an unknown name, the error suggests the nearest known one. If a setting has several
 values, the first of these sources wins: flag (`headgate run --set NAME=VALUE`), environment, override (`headgate config set`),
-`headgate.toml`, `App(settings=…)`, default. `headgate config get JOB --origin` shows which one applies.
+`headgate.toml`, `App(settings=…)`, default. `headgate config get JOB --origin` asks the workers
+and shows which one applies; where a flag or a variable of a worker masks an override, `headgate config set` and `diff` name the worker.
 
 - *kind*: `immutable` settings decide where state is stored, and cannot change after the first run; `next-run` settings take effect when
   the next run begins; `dynamic` settings take effect immediately.

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SOURCE = """
 import headgate as hg
-app = hg.App("JOB")
+app = hg.App("JOB", settings={"chunk.max-records": 777})
 orders = app.input("JOB-orders", on_bad_data="dead_letter")
 orders.repartition("user").agg(n=hg.count(), total=hg.sum("amount"), name="totals").to("JOB-out")
 """
@@ -349,6 +349,26 @@ def test_overrides_are_set_seen_and_taken_back(hg: Headgate) -> None:
     hg.run("config", "set", hg.job, "stal.timeout", "4m", code=2)
     assert "stall.timeout" in hg.said
     hg.run("config", "set", hg.job, "job.id", "9", code=1)
+
+
+def test_the_settings_are_those_of_the_live_workers_and_what_a_flag_masks_is_said(hg: Headgate) -> None:
+    """Whoever asks has other flags, variables and files than the workers, and knows nothing of the settings in the app."""
+    name, value = "commit.interval", QUICK["commit.interval"]
+    found = hg.json("config-get", "config", "get", hg.job)
+    rows = {row["name"]: (row["value"], row["origin"], row["masks"], row["workers"]) for row in found["settings"]}
+    assert rows[name] == (value, "flag", [], ["w1"])
+    assert rows["chunk.max-records"] == (777, "app", [], ["w1"])
+    assert (found["workers"], found["unseen"]) == (["w1"], [])
+    assert hg.run("config", "get", hg.job, name) == f"{value}\n"
+    assert hg.json("answer", "config", "set", hg.job, name, "3s")["state"] == "done"
+    assert f"overridden: a flag or variable of w1 masks {name}" in hg.said
+    (masked,) = hg.json("config-get", "config", "get", hg.job, name, "--origin")["settings"]
+    assert (masked["value"], masked["origin"], masked["masks"]) == (value, "flag", ["override"])
+    assert [one["overridden"] for one in hg.json("config-diff", "config", "diff", hg.job)["workers"]] == [[name]]
+    assert hg.json("answer", "config", "unset", hg.job, name)["state"] == "done"
+    assert hg.json("answer", "config", "set", hg.job, "stall.timeout", "4m")["state"] == "done"
+    assert "overridden" not in hg.said
+    assert hg.json("answer", "config", "unset", hg.job, "stall.timeout")["state"] == "done"
 
 
 def test_pause_and_resume_are_in_the_status(hg: Headgate) -> None:

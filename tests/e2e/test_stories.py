@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import time
 
@@ -20,6 +21,7 @@ from headgate.core.names import JobName
 from headgate.core.task import protocol as t
 from headgate.core.task.task import Task
 
+from .. import forked
 from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -57,6 +59,60 @@ def states(found, worker, task="Partition 0"):
         for one in found["lines"]
         if (one["machine"], one["name"], one["worker"]) == ("task", task, worker) and one["before"] != one["after"]
     ]
+
+
+async def next_line(lines, true):
+    """The next line of a story that is followed and is so; those before it are dropped."""
+    async with asyncio.timeout(WITHIN_S):
+        while not true(line := json.loads(await asyncio.to_thread(lines.readline))):
+            pass
+    return line
+
+
+async def test_a_story_is_followed_until_ctrl_c_or_the_end_of_the_run(job, topic):
+    """Lines that come later are shown as they come, those of workers that come later, too, and none twice."""
+    inp, out = topic("in", 2), topic("out", 2)
+    source = SOURCE.replace("IN", inp).replace("OUT", out)
+    await job.process(source, "w1")
+    await job.write(inp, [{"k": n} for n in range(10)])
+    await job.records(out, 10)
+    words = ["story", job.name, "--follow", "-o", "json", "-b", job.bootstrap]
+    whole, paper = job.directory / "whole.txt", job.directory / "short.txt"
+    with whole.open("wb") as kept, paper.open("wb") as short, whole.open() as lines, paper.open() as until_ctrl_c:
+        followed = await forked.start(words, stdout=kept, env=dict(os.environ))
+        interrupted = await forked.start(words, stdout=short, env=dict(os.environ))
+        await next_line(Tail(until_ctrl_c, interrupted), lambda line: line["worker"] == "w1")
+        interrupted.send_signal(signal.SIGINT)
+        assert await interrupted.wait() == 0
+        tail = Tail(lines, followed)
+        await next_line(tail, lambda line: (line["worker"], line["after"]) == ("w1", "working"))
+        await job.process(source, "w2")
+        moved = await next_line(tail, lambda line: (line["worker"], line["after"]) == ("w2", "working"))
+        assert (moved["before"], moved["machine"]) == ("restoring", "task")
+        await job.ask("stop")
+        assert await followed.wait() == 0
+    said = whole.read_text().splitlines()
+    assert "is stopped" in said[-1]
+    shown = [json.loads(line) for line in said if line.startswith("{")]
+    names = [(one["worker"], one["process"], one["number"], one["event_number"]) for one in shown]
+    assert len(set(names)) == len(names)
+
+
+class Tail:
+    """Lines of a file that a process writes."""
+
+    def __init__(self, lines, writer):
+        self.lines, self.writer = lines, writer
+
+    def readline(self):
+        text = ""
+        while not text.endswith("\n"):
+            ended = self.writer.poll() is not None
+            text += (more := self.lines.readline())
+            assert more or not ended, "it ended without the line that was waited for"
+            if not more:
+                time.sleep(0.05)
+        return text
 
 
 async def test_the_story_of_a_killed_worker_is_told_and_replayed(job, topic):

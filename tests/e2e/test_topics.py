@@ -69,6 +69,17 @@ lost.input("oders").to("totals")
 """
 
 
+async def test_a_name_that_kafka_does_not_allow_is_no_matter_of_permissions(kafka):
+    topics = TopicsAdmin(ClientSettings(kafka.bootstrap))
+    await topics.start()
+    try:
+        with pytest.raises(EnvironmentFault, match="Topic name is invalid") as wrong:
+            await topics.ensure([TopicSpec("orders:2", 1)])
+    finally:
+        await topics.stop()
+    assert wrong.value.remedy == "give it another name"
+
+
 async def test_a_mistyped_name_makes_no_topic(private_kafka, tmp_path):
     """Also not at brokers that create what they are asked about, as many teams have them: neither an input nor an output, whoever asks. The
     error has the command that creates what is missing, and with it the job runs.

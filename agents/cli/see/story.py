@@ -2,19 +2,24 @@
 disks of its workers.
 
 Workers are asked for their own; of one that does not answer, any other that shares its disk. `--state-dir` reads a disk without asking
-anyone, with no worker alive and no broker. Exit codes: 0, or 4 if nothing of it is there.
+anyone, with no worker alive and no broker. `--follow` goes on with what happens, until the run is over or Ctrl-C. Exit codes: 0, or 4 if
+nothing of it is there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ....core.coordination.messages import CLOSED
 from ....core.coordination.metadata import LOCALITY, stored
 from ....core.errors import NotFound
 from ....core.names import JobName, task_directory
@@ -27,10 +32,15 @@ from ...stories.reading import StoryReader
 from ...stories.texts import document, wanted
 from ..group import Mistyped
 from ..options import Target, broker_options, run_async, target
-from ..output import output_option, plain, shown_as_json
+from ..output import json_line, output_option, plain, shown_as_json
 from ..pages import page, refusal, token_option
 
 DEFAULT_LAST = "15m"
+MOST = 5000
+EVERY_S = 1.0
+"""As often as workers write."""
+SLACK_MS = 5000
+"""A line may come so much later than others of its worker that are newer."""
 
 
 @click.command()
@@ -40,13 +50,14 @@ DEFAULT_LAST = "15m"
 @click.option("--since", metavar="TIME", help="Only lines from this time on: 2026-01-01T00:00:00Z, or ms.")
 @click.option("--all", "everything", is_flag=True, help="Routine, too: every chunk, commit and heartbeat.")
 @click.option(
-    "--lines", type=click.IntRange(1, 5000), default=500, show_default=True, help="At most so many, the newest."
+    "--lines", type=click.IntRange(1, MOST), default=500, show_default=True, help="At most so many, the newest."
 )
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Read the stories in this state directory, and ask no worker.",
 )
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until the run is over or Ctrl-C.")
 @token_option
 @broker_options
 @output_option
@@ -58,6 +69,7 @@ def story(
     everything: bool,
     lines: int,
     state_dir: Path | None,
+    follow: bool,
     web_token: str | None,
     said: CommandLine,
     output: str,
@@ -65,12 +77,18 @@ def story(
     """Show what the machines of a job saw and decided, by time and cause."""
     if last is not None and since is not None:
         raise click.UsageError("give --last or --since, not both")
+    if follow and state_dir is not None:
+        raise click.UsageError("--follow asks workers; leave out --state-dir")
     now_ms = int(time.time() * 1000)
     since_ms = now_ms - duration_ms(last or DEFAULT_LAST) if since is None else moment_ms(since)
     if state_dir is not None:
         found = on_disk(state_dir, JobName.parse(job), of, since_ms, lines, everything=everything)
     else:
         to = target(job, said, web_token=web_token)
+        if follow:
+            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to end it
+                run_async(_followed(to, of, Seen(since_ms), lines, everything=everything, output=output))
+            return
         found = run_async(asked(to, of, since_ms, lines, everything=everything))
     if not shown_as_json(output, found):
         show(found)
@@ -98,6 +116,65 @@ def on_disk(state_dir: Path, job: JobName, of: str, since_ms: int, most: int, *,
     return _made(job, since_ms, [document(one) for one in lines], more, reader.left_out.bytes, {}, 0)
 
 
+@dataclass(slots=True)
+class Seen:
+    """What was shown so far: each worker is asked from a little before its newest line on, by its own clock."""
+
+    since_ms: int
+    newest_ms: dict[str, int] = field(default_factory=dict[str, int])
+    """By the directory of a worker's story."""
+    events: dict[tuple[str, str, int], int] = field(default_factory=dict[tuple[str, str, int], int])
+    """The number of the last event, by worker, process and machine."""
+
+    def since(self, folder: str) -> int:
+        """From when on the lines of a worker may be new."""
+        return max(self.since_ms, self.newest_ms.get(folder, 0) - SLACK_MS)
+
+    def new(self, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those of these lines that were not shown, which they are now. Those of one machine come in their order.
+
+        >>> one = {"worker": "w1", "process": "p", "number": 0, "event_number": 7, "at_ms": 90_000}
+        >>> seen = Seen(0)
+        >>> len(seen.new([one])), len(seen.new([one, {**one, "event_number": 8}])), seen.since("w1")
+        (1, 1, 85000)
+        """
+        found: list[dict[str, Any]] = []
+        for line in lines:
+            machine, folder = (line["worker"], line["process"], line["number"]), task_directory(line["worker"])
+            if line["event_number"] > self.events.get(machine, -1):
+                self.events[machine] = line["event_number"]
+                self.newest_ms[folder] = max(line["at_ms"], self.newest_ms.get(folder, 0))
+                found.append(line)
+        return found
+
+
+async def _followed(to: Target, of: str, seen: Seen, most: int, *, everything: bool, output: str) -> None:
+    """Show what has happened, and then what happens; as JSON, one line of the story on each line."""
+    noted: list[str] = []
+    async with following(to.client, to.topics) as stream:
+        while True:
+            run = (await stream.to_end()).run
+            found = await answers_of(to, stored(stream.job, LOCALITY), of, seen, most, everything=everything)
+            found["lines"] = seen.new(found["lines"])
+            if output == "json":
+                for line in found["lines"]:
+                    click.echo(json_line(line))
+            else:
+                show_lines(found)
+            notes = remarks(found) if found["lines"] else [f"not seen: {one['why']}" for one in found["unseen"]]
+            for note in notes:
+                if note not in noted:
+                    click.echo(plain(note), err=True)
+            noted = notes
+            if run is not None and run.state in CLOSED:
+                click.echo(
+                    f"run {plain(run.run_id)} is {run.state}; what came last is on the disks of its workers", err=True
+                )
+                return
+            most = MOST
+            await asyncio.sleep(EVERY_S)
+
+
 async def asked(to: Target, of: str, since_ms: int, most: int, *, everything: bool) -> dict[str, Any]:
     """The stories of all workers, as they answer; a document like that of `on_disk`."""
     async with following(to.client, to.topics) as stream:
@@ -107,13 +184,26 @@ async def asked(to: Target, of: str, since_ms: int, most: int, *, everything: bo
             f"no worker of {to.job} runs, and only workers answer",
             remedy="read a disk with --state-dir, on the machine where they ran",
         )
-    query = {"of": of, "since": str(since_ms), "most": str(most), "all": "1" if everything else ""}
+    return await answers_of(to, workers, of, Seen(since_ms), most, everything=everything)
+
+
+async def answers_of(
+    to: Target, workers: Mapping[str, Any], of: str, seen: Seen, most: int, *, everything: bool
+) -> dict[str, Any]:
+    """What these workers answer, each from its own time on."""
+    since_ms = seen.since_ms
+
+    def query(folder: str) -> dict[str, str]:
+        return {"of": of, "since": str(seen.since(folder)), "most": str(most), "all": "1" if everything else ""}
+
     urls = {name: str(one["url"] or "") for name, one in workers.items()}
-    first = await asyncio.gather(*(_ask(to, url, query) for url in urls.values()))
+    first = await asyncio.gather(*(_ask(to, url, query(task_directory(name))) for name, url in urls.items()))
     answers = {name: answer for name, (status, answer) in zip(urls, first, strict=True) if status == 200}
     holders = {folder: name for name, answer in answers.items() for folder in answer["here"]}
     rest = {folder: name for folder, name in holders.items() if folder not in map(task_directory, answers)}
-    second = await asyncio.gather(*(_ask(to, urls[name], {**query, "folder": folder}) for folder, name in rest.items()))
+    second = await asyncio.gather(
+        *(_ask(to, urls[name], {**query(folder), "folder": folder}) for folder, name in rest.items())
+    )
     others = [answer for status, answer in second if status == 200]
     unseen = {
         name: refusal(name, status) or f"{name} cannot be reached, and no other worker has its disk"
@@ -157,7 +247,14 @@ def _made(
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print a story for people: a line for each event, and below it what was decided."""
+    """Print a story for people, and what is not shown of it."""
+    show_lines(found)
+    for note in remarks(found):
+        click.echo(plain(note), err=True)
+
+
+def show_lines(found: dict[str, Any]) -> None:
+    """A line for each event, and below it what was decided."""
     for line in found["lines"]:
         if line["lost_before"]:
             click.echo(f"… {line['lost_before']} lines of {plain(line['name'])} are lost")
@@ -166,8 +263,6 @@ def show(found: dict[str, Any]) -> None:
         click.echo(f"    {plain(line['event'])}{because}")
         for decided in line["decided"]:
             click.echo(f"      → {plain(decided)}")
-    for note in remarks(found):
-        click.echo(plain(note), err=True)
 
 
 def who(line: dict[str, Any]) -> str:

@@ -1,24 +1,29 @@
 """`headgate config get|set|unset|diff|history JOB`: the settings of a job, and an operator's overrides.
 
 An override is kept in the coordinator stream and applies to all workers: a dynamic setting at once, any other from the start of the next
-run to its end. Flags and environment variables of one worker take precedence; `config get` shows what they mask.
+run to its end. Flags and environment variables of one worker take precedence: `config get` asks the workers, and shows what they mask;
+`config set` and `config diff` name the workers on which an override has no effect.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from ....core.coordination.metadata import CONFIG, stored
+from ....core.coordination.metadata import CONFIG, LOCALITY, stored
 from ....core.settings import WAIT, find, shown
 from ...process.reading import following, heard
 from ...status.documents import config_document
+from ...status.of_job import overridden_on
 from ..group import Group
 from ..options import Target, about_job, run_async
-from ..output import output_option, show_table, show_text, shown_as_json
+from ..output import output_option, plain, show_table, show_text, shown_as_json
+from ..pages import OK, page, refusal, token_option
 from .steering import Asker, asks
 
 
@@ -30,25 +35,86 @@ def config() -> None:
 @config.command()
 @click.argument("job")
 @click.argument("setting", required=False)
-@click.option("--origin", is_flag=True, help="Show where each value comes from.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from, also what it masks.")
+@token_option
 @about_job
 @output_option
 def get(to: Target, setting: str | None, origin: bool, output: str) -> None:
-    """Show all settings, or one, as they apply here: with the local settings file and environment, and the overrides of the job."""
+    """Show all settings, or one, as the live workers have them; if none answers, as they apply here with the overrides of the job."""
     if setting is not None:
         find(setting)
-    found = config_document(to.configuration, stored(to.folded(), CONFIG))
+    found = run_async(_as_workers_have_them(to))
     rows = [one for one in found["settings"] if setting in (None, one["name"])]
+    for one in found["unseen"]:
+        click.echo(plain(f"not seen: {one['why']}"), err=True)
+    if not found["workers"]:
+        click.echo(f"no worker of {plain(to.job)} answers: these are the settings as they apply here", err=True)
     if shown_as_json(output, {"job": str(to.job), **found, "settings": rows}):
         return
-    if setting is not None and not origin:
+    if setting is not None and not origin and len(rows) <= 1:
         show_text(rows[0]["value"] if rows else find(setting).default)
         return
-    headers = ["SETTING", "VALUE", "ORIGIN", "MASKS", "KIND"] if origin else ["SETTING", "VALUE"]
-    show_table(
-        headers,
-        ([o["name"], o["value"], o["origin"], ", ".join(o["masks"]) or "-", o["kind"]][: len(headers)] for o in rows),
-    )
+    differ = any(set(one["workers"]) != set(found["workers"]) for one in rows)
+    headers = ["SETTING", "VALUE", *(["ORIGIN", "MASKS", "KIND"] if origin else []), *(["WORKERS"] if differ else [])]
+    show_table(headers, ([_cells(one, found["workers"])[header] for header in headers] for one in rows))
+
+
+def _cells(one: dict[str, Any], workers: list[str]) -> dict[str, Any]:
+    """A row of the table, by its headers."""
+    return {
+        "SETTING": one["name"],
+        "VALUE": one["value"],
+        "ORIGIN": one["origin"],
+        "MASKS": ", ".join(one["masks"]) or "-",
+        "KIND": one["kind"],
+        "WORKERS": "all" if one["workers"] == workers else ", ".join(one["workers"]),
+    }
+
+
+async def _as_workers_have_them(to: Target) -> dict[str, Any]:
+    """What the live workers answer, as one document; what applies here if none does."""
+    async with following(to.client, to.topics) as stream:
+        workers, overrides = stored(stream.job, LOCALITY), stored(stream.job, CONFIG)
+    names = sorted(workers)
+    urls = [str(workers[name]["url"] or "") for name in names]
+    answers = await asyncio.gather(*(_ask(to, url) for url in urls))
+    said = {name: answer for name, (status, answer) in zip(names, answers, strict=True) if status == OK}
+    unseen = [
+        {"worker": name, "why": refusal(name, status) or f"{name} cannot be reached"}
+        for name, (status, _) in zip(names, answers, strict=True)
+        if status != OK
+    ]
+    here = config_document(to.configuration, overrides)
+    first = next(iter(said.values()), here)
+    rows = one_document({name: answer["settings"] for name, answer in said.items()})
+    settings = rows if said else [{**one, "workers": []} for one in here["settings"]]
+    return {**first, "settings": settings, "workers": sorted(said), "unseen": unseen}
+
+
+async def _ask(to: Target, url: str) -> tuple[int, Any]:
+    return await page(to, url, "config") if url else (0, None)
+
+
+def one_document(answers: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What workers say of their settings, together: a row for each setting, and several of one that they do not have from the same source.
+
+    >>> [(one["value"], one["workers"]) for one in one_document({
+    ...     "w1": [{"name": "stall.timeout", "value": "3m", "origin": "flag"}],
+    ...     "w2": [{"name": "stall.timeout", "value": "4m", "origin": "override"}],
+    ...     "w3": [{"name": "stall.timeout", "value": "4m", "origin": "override"}],
+    ... })]
+    [('3m', ['w1']), ('4m', ['w2', 'w3'])]
+    """
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for worker, settings in sorted(answers.items()):
+        for said in settings:
+            of_name = rows.setdefault(said["name"], [])
+            same = next((one for one in of_name if {**one, "workers": 0} == {**said, "workers": 0}), None)
+            if same is None:
+                of_name.append({**said, "workers": [worker]})
+            else:
+                same["workers"].append(worker)
+    return [one for _, of_name in sorted(rows.items()) for one in of_name]
 
 
 @config.command(name="set")
@@ -59,6 +125,17 @@ def get(to: Target, setting: str | None, origin: bool, output: str) -> None:
 def set_(ask: Asker, setting: str, value: str) -> None:
     """Override a setting for the whole job."""
     ask.metadata.put(CONFIG, setting, value_of(setting, value))
+    if ask.wait:
+        for worker in run_async(_masking(ask.to, setting)):
+            click.echo(f"overridden: a flag or variable of {plain(worker)} masks {setting}", err=True)
+
+
+async def _masking(to: Target, setting: str) -> list[str]:
+    """The living workers on which the override of a setting has no effect."""
+    async with following(to.client, to.topics) as stream:
+        beats = await heard(to.client, to.topics.heartbeat, stream.job)
+        state = await stream.to_end()
+    return sorted(beat.processor for beat in beats.present(state) if setting in overridden_on(beat.load, state))
 
 
 def value_of(setting: str, text: str) -> Any:
@@ -98,6 +175,8 @@ def diff(to: Target, output: str) -> None:
     for worker in found["workers"]:
         if worker["applied"] < found["offset"]:
             click.echo(f"{worker['worker']} has not applied the last change yet", err=True)
+        for name in worker["overridden"]:
+            click.echo(f"overridden: a flag or variable of {worker['worker']} masks {name}", err=True)
 
 
 async def _diff(to: Target) -> dict[str, Any]:
@@ -113,7 +192,11 @@ async def _diff(to: Target) -> dict[str, Any]:
                     {"name": name, "run": shown(name, before), "now": shown(name, one.value), "kind": find(name).kind}
                 )
         workers = [
-            {"worker": beat.processor, "applied": int(beat.load.get("config", -1))}
+            {
+                "worker": beat.processor,
+                "applied": int(beat.load.get("config", -1)),
+                "overridden": overridden_on(beat.load, state),
+            }
             for beat in sorted(beats.present(state), key=lambda beat: beat.processor)
         ]
         return {"settings": rows, "offset": state.config_offset, "workers": workers}

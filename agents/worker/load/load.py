@@ -9,6 +9,7 @@
     batches.<what>.<step>  spark                                                       see `batch_load`
     joined.<what>.<side>.<step>                                                        see `join_load`
     copy.<what>.<table>                                                                see `copy_load`
+    masks.<setting>                                                                    see `mask_load`
     errors.<step>|<error>                                                              see `work_load`
     busy.<step>  rate.<step>  behind.<stream>  waits.<reason>  loop                    see `work_load`
 
@@ -59,6 +60,34 @@ MOST_ERROR_BYTES = 1_000
 """The part that the errors of steps may use."""
 MOST_WORK_BYTES = 2_000
 """The part that the work of steps may use."""
+MASKS = "masks."
+"""Before the name of a setting that a flag or a variable of the worker sets, so that an override of it has no effect there."""
+MOST_MASK_BYTES = 1_000
+"""The part that names of such settings may use."""
+
+
+def mask_load(names: Iterable[str], most_bytes: int) -> dict[str, float]:
+    """The settings that a worker masks, as far as there is room.
+
+    >>> mask_load(["stall.timeout", "commit.interval"], 40)
+    {'masks.stall.timeout': 1.0}
+    """
+    load: dict[str, float] = {}
+    for name in names:
+        most_bytes -= len(MASKS) + len(name.encode()) + 12
+        if most_bytes < 0:
+            break
+        load[MASKS + name] = 1.0
+    return load
+
+
+def masks_of(load: Mapping[str, float]) -> frozenset[str]:
+    """The settings that the worker with this load masks.
+
+    >>> sorted(masks_of({"masks.stall.timeout": 1.0, "config": 18.0}))
+    ['stall.timeout']
+    """
+    return frozenset(name.removeprefix(MASKS) for name in load if name.startswith(MASKS))
 
 
 def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
@@ -97,6 +126,7 @@ def load_of(one: LoadFacts, now: Now) -> dict[str, float]:
         "commits": float(committing.commits if committing is not None else 0),
         "ready": float(ready),
     }
+    load |= mask_load(one.overrides.masking, MOST_MASK_BYTES)
     load |= time_load(one.times.look(one.actors.values(), now_ms), MOST_TIME_BYTES)
     load |= drain_load(one.actors.values(), MOST_DRAIN_BYTES)
     load |= load_of_steps(windows_of(one.actors.values()), MOST_WINDOW_BYTES)

@@ -159,7 +159,7 @@ def worker(*tasks):
             ready=True,
             why="",
             coordination=Bag(blocked=""),
-            overrides=Bag(offset=9),
+            overrides=Bag(offset=9, masking=["commit.interval"]),
             runtime=runtime,
             actors=actors,
             times=Times(),

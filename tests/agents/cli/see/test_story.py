@@ -70,5 +70,7 @@ def test_what_cannot_be_shown_says_what_to_do(tmp_path: Path) -> None:
     none = ran("--state-dir", str(tmp_path))
     assert (none.exit_code, "has no story of sales/1" in none.stderr) == (4, True)
     assert ran("--state-dir", str(tmp_path), "--last", "1h", "--since", "1").exit_code == 2
+    disk = ran("--state-dir", str(tmp_path), "--follow")
+    assert (disk.exit_code, "leave out --state-dir" in disk.stderr) == (2, True)
     wrong = ran("--state-dir", str(tmp_path), "--since", "yesterday")
     assert (wrong.exit_code, "'yesterday' is not a time" in wrong.stderr) == (2, True)
