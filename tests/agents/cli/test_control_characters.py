@@ -6,6 +6,7 @@ import doctest
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,7 +116,11 @@ def test_the_value_of_a_key_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_value_of_a_setting_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.agents.cli.options.Target.folded", lambda _: JobState())
+    @asynccontextmanager
+    async def following(*_: object) -> AsyncIterator[Any]:
+        yield SimpleNamespace(job=JobState())
+
+    monkeypatch.setattr(config_verb, "following", following)
     monkeypatch.setenv("HEADGATE_STATE_DIR", CLEARS)
     assert harmless(run(config_verb.config, "get", "sales", "state.dir").stdout)
 

@@ -35,5 +35,5 @@ def test_a_secret_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(done.exception, SettingError), done.output
         assert "never written to a topic" in str(done.exception)
         assert "hunter2" not in done.output + str(done.exception)
-    done = CliRunner().invoke(config, ["set", "sales", "commit.interval", "1s", "-b", "127.0.0.1:1"])
+    done = CliRunner().invoke(config, ["set", "sales", "commit.interval", "1s", "--no-wait", "-b", "127.0.0.1:1"])
     assert (done.exit_code, b"commit.interval" in b"".join(sent), b"hunter2" in b"".join(sent)) == (0, True, False)
