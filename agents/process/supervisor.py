@@ -1,6 +1,6 @@
 """`headgate run --workers N`: runs the same worker in N processes, and restarts those that die.
 
-    running → (dies) → resting → running …    running → (exits 0) → finished
+    running → (dies) → running …    running → (dies soon) → resting → running …    running → (exits 0) → finished
 
 Decides:
 
@@ -8,9 +8,11 @@ Decides:
 - A child's death is reported at once (`Heartbeat(gone=True)`), which others believe after three heartbeats of silence, and its successor is
   told that it is dead, so no one waits for a session timeout.
 - How many there are: as many as the job wants (`scaling`), at the start and while it runs. A child whose number is wanted is not touched.
-- A child that died is restarted after a pause that doubles up to ten seconds. It stays down if it dies within ten seconds of its start five
-  times in a row, if it refused to run (exit 2 or 4), or if its bounded run failed. In the last case the supervisor exits with 1, and its
-  next start continues that run.
+- A child that died is restarted at once; after a short run (ten seconds) after a pause that doubles with each in a row. It stays down after
+  five short runs in a row, if it refused to run (exit 2 or 4), or if its bounded run failed. In the last case the supervisor exits with 1,
+  and its next start continues that run.
+- A spare stands by, once the supervisor has run for as long as a short run: a process that has loaded Python and the libraries, but not the
+  user's code. It becomes the next child that is started, and another takes its place. Loading them takes longer than all else of a restart.
 - A child that finds its run closed although the supervisor was running then (it died while the run closed, or came late) exits with 0: a
   restart neither undoes a stop nor repeats a batch.
 - SIGTERM and Ctrl-C go to all children; a second Ctrl-C kills them. The exit code is 0 if every child exited with 0, 130 after a second
@@ -23,6 +25,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import importlib
+import json
 import os
 import signal
 import socket
@@ -30,7 +34,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,13 +52,16 @@ from .launch import RUN_FAILED, host_word
 from .scaling import NumberFollower
 
 FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 10.0
 SHORT_RUN_S = 10.0
 SHORT_RUNS = 5
+SPARE_AFTER_S = SHORT_RUN_S
+"""A spare does not take time from the children that start, and one that runs for a short time only does not use one up each time."""
 REPORT_S = 5.0
 FIRST_S = 5.0
 MOST = 1000
 """The most children, as of `--workers`."""
+LOADED = ("..worker.worker", "..web.service", ".memory")
+"""What a worker loads that is not loaded by the command line."""
 PR_SET_PDEATHSIG = 1
 ENDED_AT_ONCE = 130
 
@@ -68,7 +75,7 @@ class Child:
     running: asyncio.subprocess.Process | None = None
     began_s: float = 0.0
     short_runs: int = 0
-    pause_s: float = FIRST_PAUSE_S
+    """In a row."""
     starts: int = 0
     code: int | None = None
     """How it ended for good; None while it runs or waits to be restarted."""
@@ -76,6 +83,66 @@ class Child:
     """Its number is not wanted any more: it is not restarted, and how it ends is not the supervisor's end."""
     off: asyncio.Event = field(default_factory=asyncio.Event)
     """Ends a pause before a restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which worker a process is to be."""
+
+    processor: str
+    process: str
+    """The process id that others will know it by."""
+    since_ms: int
+    """When the supervisor began."""
+    web_port: int = 0
+    successor: bool = False
+    """A process with this processor id ran here before, and is dead."""
+
+    def words(self) -> list[str]:
+        """As arguments of `run`."""
+        words = ["--processor-id", self.processor, "--supervised", self.process, "--since", str(self.since_ms)]
+        words += ["--web-port", str(self.web_port)] if self.web_port else []
+        return [*words, "--successor"] if self.successor else words
+
+    def line(self) -> bytes:
+        """As a spare reads it."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+class Spare:
+    """A process that waits for its place on its standard input."""
+
+    def __init__(self, running: asyncio.subprocess.Process) -> None:
+        self.running = running
+        self.taken = asyncio.Event()
+
+    async def takes(self, place: Place) -> bool:
+        """Give it its place. Returns whether it has got it: it may have died."""
+        self.taken.set()
+        line = self.running.stdin
+        if line is None or self.running.returncode is not None:
+            return False
+        try:
+            line.write(place.line())
+            await line.drain()
+        except ConnectionError:
+            return False
+        finally:
+            line.close()
+        return True
+
+    async def over(self) -> None:
+        """Wait until it has died, or is no longer a spare."""
+        loop = asyncio.get_running_loop()
+        ways = [loop.create_task(self.taken.wait()), loop.create_task(self.running.wait())]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            if not self.taken.is_set() and self.running.returncode is None:
+                self.running.kill()
+                await self.running.wait()
 
 
 @dataclass(slots=True)
@@ -91,6 +158,8 @@ class Supervisor:
     """Says how many children there are to be; without one, those of `processors`."""
     web_port: int = 0
     """The port of the pages of the first child; each has that of the one before plus one. 0: any free ones."""
+    spare: Spare | None = None
+    """Becomes the next child, if it lives."""
     children: list[Child] = field(default_factory=list)
     leaving: bool = False
     ended_at_once: bool = False
@@ -107,12 +176,14 @@ class Supervisor:
         async with asyncio.TaskGroup() as self._group:
             for processor in self.processors[:number]:
                 self._begin(processor)
-            following = None if self.follower is None else self._group.create_task(self.follower.follow(self))
+            beside = [self._group.create_task(self._have_a_spare())]
+            if self.follower is not None:
+                beside.append(self._group.create_task(self.follower.follow(self)))
             while self._keeping:  # a child may begin meanwhile: it is waited for in the next turn
                 done, _ = await asyncio.wait(self._keeping.values(), return_when=asyncio.FIRST_COMPLETED)
                 self._keeping = {name: task for name, task in self._keeping.items() if task not in done}
-            if following is not None:
-                following.cancel()
+            for task in beside:
+                task.cancel()
         worst = next((child.code for child in self.children if child.code), 0)
         return ENDED_AT_ONCE if worst and self.ended_at_once else worst
 
@@ -203,39 +274,65 @@ class Supervisor:
 
     async def _live(self, child: Child) -> int:
         child.process, child.began_s = uuid.uuid4().hex, time.monotonic()
-        words = [*self.command, "--processor-id", child.processor, "--supervised", child.process]
-        words += ["--since", str(self.since_ms)]
-        if self.web_port:
-            words += ["--web-port", str(self.web_port + self.processors.index(child.processor))]
-        if child.starts:
-            words.append("--successor")
+        number = self.processors.index(child.processor)
+        port = self.web_port + number if self.web_port else 0
+        place = Place(child.processor, child.process, self.since_ms, port, child.starts > 0)
         child.starts += 1
-        child.running = await asyncio.create_subprocess_exec(
-            *words, env=dict(self.environment), preexec_fn=partial(with_parent, os.getpid())
-        )
+        try:
+            child.running = await self._placed(place)
+        except OSError as error:
+            say(f"{child.processor} could not be started: {error.strerror or error}")
+            return 1
         if self.leaving or child.retired:
             child.running.send_signal(signal.SIGTERM)
         return await child.running.wait()
 
+    async def _placed(self, place: Place) -> asyncio.subprocess.Process:
+        """A process for this place: the spare if there is one."""
+        spare, self.spare = self.spare, None
+        if spare is not None and await spare.takes(place):
+            return spare.running
+        return await self._process(place.words())
+
+    async def _process(self, words: list[str], stdin: int | None = None) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self.command, *words, env=dict(self.environment), stdin=stdin, preexec_fn=partial(with_parent, os.getpid())
+        )
+
+    async def _have_a_spare(self) -> None:
+        """Have one, until a signal comes. One that died is replaced after the same pause as one that was needed."""
+        while not await happens(self._left, SPARE_AFTER_S):
+            try:
+                spare = self.spare = Spare(await self._process(["--spare"], asyncio.subprocess.PIPE))
+            except OSError as error:
+                say(f"no spare could be started: {error.strerror or error}")
+                continue
+            await spare.over()
+            self.spare = None if self.spare is spare else self.spare
+
     async def _died(self, child: Child, code: int) -> None:
-        if time.monotonic() - child.began_s < SHORT_RUN_S:
-            child.short_runs += 1
-        else:
-            child.short_runs, child.pause_s = 0, FIRST_PAUSE_S
+        short = time.monotonic() - child.began_s < SHORT_RUN_S
+        child.short_runs = child.short_runs + 1 if short else 0
         if child.short_runs >= SHORT_RUNS:
             say(f"{child.processor} ended {how(code)} {SHORT_RUNS} times in a row; it is not restarted")
             child.code = code if code > 0 else 1
             await self.report(child.processor, child.process)
             return
-        say(f"{child.processor} ended {how(code)}; again in {child.pause_s:g} s")
-        pause, child.pause_s = child.pause_s, min(LONGEST_PAUSE_S, child.pause_s * 2)
-        await self.report(child.processor, child.process)
-        try:
-            async with asyncio.timeout(pause):
-                await child.off.wait()
-        except TimeoutError:
-            return
-        child.code = 0
+        self._group.create_task(self.report(child.processor, child.process))
+        pause = FIRST_PAUSE_S * 2 ** (child.short_runs - 1) if short else 0.0
+        say(f"{child.processor} ended {how(code)}; again {f'in {pause:g} s' if pause else 'at once'}")
+        if await happens(child.off, pause):
+            child.code = 0
+
+
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Whether this happens within so many seconds; waits for it."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 def left(code: int) -> int:
@@ -277,6 +374,16 @@ def with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
             os._exit(1)
+
+
+def awaited() -> Place:
+    """Run in a spare: load what a worker needs, and wait for a place. Raises `SystemExit` if the supervisor has ended."""
+    for module in LOADED:
+        importlib.import_module(module, __package__)
+    line = sys.stdin.readline()
+    if not line:
+        raise SystemExit(0)
+    return Place(**json.loads(line))
 
 
 class Reporter:

@@ -92,6 +92,7 @@ log = Logger("headgate.run")
 )
 @click.option("--successor", is_flag=True, hidden=True, help="A previous process with this id ran here, and is dead.")
 @click.option("--since", type=int, default=0, hidden=True, help="When the supervisor started, in ms since 1970.")
+@click.option("--spare", is_flag=True, hidden=True, help="Load, and wait until the supervisor says which worker to be.")
 @click.option(
     "--held", type=int, hidden=True, help="The supervisor's socket: report the job there, and start on its signal."
 )
@@ -112,10 +113,17 @@ def run(
     supervised: str,
     successor: bool,
     since: int,
+    spare: bool,
     held: int | None,
     said: CommandLine,
 ) -> None:
     """Run a job: MODULE:app is an App, or a function that returns one."""
+    if spare:
+        from ...process.supervisor import awaited
+
+        place = awaited()
+        processor_id, supervised, successor, since = place.processor, place.process, place.successor, place.since_ms
+        web_port = place.web_port or web_port
     app = load_app(target, app_dir)
     if bounded:
         bound_inputs(app)

@@ -17,8 +17,16 @@ from headgate.agents.process import supervisor as s
 pytestmark = pytest.mark.asyncio
 
 CHILD = """
-import os, pathlib, signal, sys, time
+import json, os, pathlib, signal, sys, time
 words = sys.argv[1:]
+if spare := "--spare" in words:
+    (pathlib.Path(os.environ["LIVES"]) / f"spare-{os.getpid()}").touch()
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    place = json.loads(line)
+    words = ["--processor-id", place["processor"], "--supervised", place["process"], "--since", str(place["since_ms"])]
+    words += ["--successor"] * place["successor"] + ["--web-port", str(place["web_port"])] * bool(place["web_port"])
 name = words[words.index("--processor-id") + 1]
 lives = pathlib.Path(os.environ["LIVES"])
 signal.signal(signal.SIGTERM, signal.SIG_IGN if os.environ.get("DEAF") else lambda *_: sys.exit(0))
@@ -137,7 +145,6 @@ async def test_a_child_that_must_not_run_is_not_started_again(tmp_path: Path, co
 async def test_a_child_that_always_fails_stays_down_in_the_end(tmp_path: Path, monkeypatch) -> None:
     """Five short lives in a row, and its code is the exit code."""
     monkeypatch.setattr(s, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(s, "LONGEST_PAUSE_S", 0.01)
     monkeypatch.setattr(s, "SHORT_RUN_S", 600.0)
     rig = Rig(tmp_path, ["w-0"], CODE="1")
     assert await asyncio.wait_for(rig.supervisor.run(), 240) == 1
@@ -148,14 +155,11 @@ async def test_a_signal_during_the_pause_before_a_restart_ends_it(tmp_path: Path
     """Nobody is started once a signal has come."""
     monkeypatch.setattr(s, "FIRST_PAUSE_S", 600.0)
     rig = Rig(tmp_path, ["w-0"], CODE="1")
-    for child in rig.supervisor.children:
-        child.pause_s = 600.0
     async with running(rig) as task:
         await asyncio.wait_for(rig.told.wait(), 60)
-        rig.supervisor.children[0].pause_s = 600.0
         rig.supervisor.signal(signal.SIGTERM)
         await asyncio.wait_for(task, 60)
-        assert len(rig.lines("w-0")) <= 2
+        assert len(rig.lines("w-0")) == 1
 
 
 async def test_children_go_when_their_supervisor_is_killed(tmp_path: Path) -> None:
@@ -230,7 +234,6 @@ async def test_a_retired_child_that_rests_before_its_restart_is_not_started_agai
     rig = Rig(tmp_path, ["w-0", "w-1"])
     async with running(rig):
         await rig.until(lambda: rig.lines("w-0") and rig.lines("w-1"))
-        rig.supervisor.children[1].pause_s = 600.0
         os.kill(int(rig.lines("w-1")[0][0]), signal.SIGKILL)
         await asyncio.wait_for(rig.told.wait(), 60)
         rig.supervisor.retire(1)
@@ -266,3 +269,66 @@ async def test_children_have_stable_ports_by_their_number(tmp_path: Path) -> Non
         os.kill(int(rig.lines("w-1")[0][0]), signal.SIGKILL)
         await rig.until(lambda: len(rig.lines("w-1")) == 2)
         assert rig.lines("w-1")[1][4:] == ["8081"]
+
+
+def spares(rig: Rig) -> list[int]:
+    """The processes of all spares so far, in the order of their starts."""
+    found = sorted(rig.lives.glob("spare-*"), key=lambda path: path.stat().st_mtime_ns)
+    return [int(path.name.removeprefix("spare-")) for path in found]
+
+
+async def test_a_spare_becomes_the_next_child_and_another_takes_its_place(tmp_path: Path, monkeypatch) -> None:
+    """It gets all that a child is started with. One that died is replaced, and a child is then started as without one."""
+    monkeypatch.setattr(s, "SPARE_AFTER_S", 0.0)
+    monkeypatch.setattr(s, "SHORT_RUN_S", 0.0)
+    rig = Rig(tmp_path, ["w-0"])
+    rig.supervisor.web_port = 8080
+    async with running(rig) as task:
+        await rig.until(lambda: rig.lines("w-0") and len(spares(rig)) == 1)
+        os.kill(int(rig.lines("w-0")[0][0]), signal.SIGKILL)
+        await rig.until(lambda: len(rig.lines("w-0")) == 2 and len(spares(rig)) == 2)
+        pid, process, *rest = rig.lines("w-0")[1]
+        assert int(pid) == spares(rig)[0]
+        assert process == rig.supervisor.children[0].process
+        assert rest == ["True", str(rig.supervisor.since_ms), "8080"]
+        os.kill(spares(rig)[1], signal.SIGKILL)
+        await rig.until(lambda: len(spares(rig)) == 3)
+        os.kill(int(pid), signal.SIGKILL)
+        await rig.until(lambda: len(rig.lines("w-0")) == 3 and len(spares(rig)) == 4)
+        assert int(rig.lines("w-0")[2][0]) == spares(rig)[2]
+        rig.supervisor.signal(signal.SIGTERM)
+        assert await asyncio.wait_for(task, 60) == 0
+        assert gone(spares(rig)[-1])
+
+
+async def test_a_spare_that_is_dead_is_not_taken(tmp_path: Path) -> None:
+    """It died, and the supervisor has not yet noticed or has; the child is started as without one."""
+    rig = Rig(tmp_path, ["w-0"])
+    dead = await asyncio.create_subprocess_exec(sys.executable, "-c", "", stdin=asyncio.subprocess.PIPE)
+    await dead.wait()
+    rig.supervisor.spare = s.Spare(dead)
+    async with running(rig):
+        await rig.until(lambda: rig.lines("w-0"))
+        assert spares(rig) == []
+
+
+async def test_no_process_can_be_started_for_a_while(tmp_path: Path, monkeypatch) -> None:
+    """The machine is short of processes or memory: a start that fails is a short run, of a spare it is only said."""
+    monkeypatch.setattr(s, "SPARE_AFTER_S", 0.0)
+    monkeypatch.setattr(s, "FIRST_PAUSE_S", 0.01)
+    rig = Rig(tmp_path, ["w-0"])
+    real, refused = s.Supervisor._process, []
+
+    async def process(
+        supervisor: s.Supervisor, words: list[str], stdin: int | None = None
+    ) -> asyncio.subprocess.Process:
+        if len(refused) < 3:
+            refused.append(words)
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return await real(supervisor, words, stdin)
+
+    monkeypatch.setattr(s.Supervisor, "_process", process)
+    async with running(rig):
+        await rig.until(lambda: rig.lines("w-0") and spares(rig))
+    assert ["--spare"] in refused
+    assert len(refused) == 3
