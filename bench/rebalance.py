@@ -6,8 +6,9 @@ Three workers of a program, each a process with a disk of its own, share the eig
 rate. Work M writes each record with the worker's name (no state); work K counts by key (state), without a repartitioning, so that outputs
 stand in the partition of their inputs. A read-committed reader notes for each partition when outputs come, and who wrote them. In each
 round a fourth worker joins; a task is moved (headgate only); a worker gets SIGTERM and stays away; another gets SIGTERM and is started
-again; one is killed (`kill -9`); and so is the leader, where a program says which worker leads. Between these a worker joins again. The
-figure is the longest gap between outputs of a partition, of those that moved and of the others apart (see `gaps`).
+again; one is killed (`kill -9`); and so is the leader, where a program says which worker leads. Between these a worker joins again. With
+`--workers 3` of headgate, one supervisor starts the three, and only children are killed, the leader too. The figure is the longest gap
+between outputs of a partition, of those that moved and of the others apart (see `gaps`).
 
 All programs have a session timeout of 6 s, heartbeats each second and commits each 200 ms. Prints a table; writes
 `bench/out/rebalance.json`, or `rebalance-K.json` with one work only.
@@ -31,6 +32,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -54,14 +56,18 @@ JOIN_S = 10.0
 """If a worker that joined has got nothing after so long, nothing moved."""
 PATIENCE_S = 45.0
 MOST_FALLEN = 10
+LOADED_S = 0.8
+"""A spare that has taken so much of a core has nearly loaded."""
 WORKS = {"M": "without state", "K": "with state"}
 EVENTS = {
     "join": "a worker joins", "move": "a task is moved", "away": "SIGTERM, stays away", "back": "SIGTERM, comes back",
-    "kill": "kill -9", "leader": "kill -9 of the leader",
+    "kill": "kill -9", "leader": "kill -9 of the leader", "child": "kill -9 of a child",
 }  # fmt: skip
 ROUND = ("join", "move", "away", "back", "join", "kill")
 THEN = ("join", "leader")
 """Of a program that says who leads."""
+SUPERVISED = ("child", "child")
+"""Of children of one supervisor, the only event."""
 LEADS = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3}).*(Finished assignment for group|Elected group leader)")
 """What the leader of a group says when it has spread partitions: Kafka Streams, Faust."""
 QUICK_JAVA = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -83,10 +89,13 @@ class Variant:
     leaves: bool = False
     """Whether a worker that ends leaves the group."""
     works: str = "MK"
+    supervised: bool = False
+    """Whether the workers are children of one supervisor."""
 
 
 VARIANTS = {
     "headgate": Variant("headgate", "headgate, as shipped"),
+    "headgate-supervised": Variant("headgate", "headgate, --workers 3", supervised=True),
     "headgate-standby": Variant("headgate", "headgate, standby=1", ("standby=1",), works="K"),
     "headgate-waits": Variant("headgate", "headgate, stop.prepare=0s", ("stop.prepare=0s",), works="K"),
     "streams": Variant("streams", "Kafka Streams, classic, dynamic members", CLASSIC),
@@ -204,14 +213,15 @@ class Fleet:
             words += [f"group.instance.id={worker}"] if one.static else []
             words = that_tells(words)
         made.command = ["info" if word == "warn" else word for word in words] if one.peer == "faust" else words
-        made.env = {**made.env, "BENCH_WORKER": worker, "BENCH_PARTITIONS": str(PARTITIONS),
+        words += ["--workers", str(WORKERS)] if one.supervised else []
+        made.env = {**made.env, "BENCH_WORKER": "" if one.supervised else worker, "BENCH_PARTITIONS": str(PARTITIONS),
                     "BENCH_SESSION_S": str(SESSION_S), "BENCH_LEAVES": str(int(one.leaves))}  # fmt: skip
         self.live[worker] = made.start()
         return worker
 
     def begin(self) -> None:
         """Start the first workers, and wait until each has something to do."""
-        for _ in range(WORKERS):
+        for _ in range(1 if self.variant.supervised else WORKERS):
             self.started()
         began = time.time()
         self.until(lambda: len(set(owners(self.feed.came).values())) == WORKERS and self.feed.settled(began), 90)
@@ -246,7 +256,7 @@ class Fleet:
     def busiest(self, spared: str = "") -> str:
         """The worker with the most partitions."""
         now = list(owners(self.feed.came).values())
-        return max((worker for worker in self.live if worker != spared), key=now.count)
+        return max((worker for worker in set(now) if worker != spared), key=now.count)
 
     def end(self, worker: str, number: signal.Signals) -> Program:
         """Signal a worker, which is no longer one of those that must live."""
@@ -281,6 +291,13 @@ class Fleet:
                         lambda: any(of[-1].worker == again and of[-1].at > left for of in self.feed.came.values()),
                         JOIN_S,
                     )
+            case "child":
+                (supervisor,) = self.live.values()
+                told = self.until(
+                    lambda: has_spare(supervisor.popen.pid, set(owners(self.feed.came).values())), PATIENCE_S
+                )
+                began, gone = time.time(), self.busiest()
+                os.kill(int(gone), signal.SIGKILL)
             case _:
                 gone = leader if event == "leader" else self.busiest(leader)
                 self.end(gone, signal.SIGKILL).stop()
@@ -297,6 +314,13 @@ class Fleet:
             f"{len(self.fell) - fell or 'none'} ended by themselves   load {row['load']:.1f}",
             flush=True,
         )
+
+
+def has_spare(supervisor: int, workers: set[str]) -> bool:
+    """Whether it keeps a spare that has loaded: it waits for a line, and takes no more time. One that became a worker is none any more."""
+    children = psutil.Process(supervisor).children()
+    spares = [one for one in children if "--spare" in one.cmdline() and str(one.pid) not in workers]
+    return any(sum(one.cpu_times()[:2]) > LOADED_S and one.status() == psutil.STATUS_SLEEPING for one in spares)
 
 
 def shown(seconds: float | None) -> str:
@@ -329,9 +353,7 @@ def measure(variant: Variant, work: str, bootstrap: str, directory: Path, given:
         feed.start()
         fleet.begin()
         for _ in range(given.rounds):
-            for event in ROUND:
-                fleet.meets(event)
-            for event in THEN if fleet.leader() else ():
+            for event in SUPERVISED if variant.supervised else (*ROUND, *(THEN if fleet.leader() else ())):
                 fleet.meets(event)
     except (AssertionError, KafkaException, subprocess.TimeoutExpired) as error:
         failed = str(error)

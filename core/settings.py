@@ -136,6 +136,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("placement.prepare", "duration", "5m", DYNAMIC, JOB, "How long a task's next owner may prepare before it moves; 0s: at once."),
     ("standby", "count", 0, DYNAMIC, JOB, "How many workers elsewhere follow the log of each task with state: 0 or 1."),
     ("workers", "count", 0, DYNAMIC, JOB, "How many workers `headgate run --workers` keeps; 0: as many as `--workers` says."),
+    ("workers.spare", "flag", True, NEXT_RUN, WORKER, "A supervisor keeps one process loaded, which takes the place of one that dies."),
     ("location.provider", "text", "default", NEXT_RUN, WORKER, "Where its disk is: default, host, kubernetes-…, env:NAME, an import path."),
     # ---------------------------------------------------------------------------------------------------- reading
     ("inputs.look-interval", "duration", "30s", DYNAMIC, JOB, "How often the leader counts partitions and looks for topics of patterns."),

@@ -11,8 +11,9 @@ Decides:
 - A child that died is restarted at once; after a short run (ten seconds) after a pause that doubles with each in a row. It stays down after
   five short runs in a row, if it refused to run (exit 2 or 4), or if its bounded run failed. In the last case the supervisor exits with 1,
   and its next start continues that run.
-- A spare stands by, once the supervisor has run for as long as a short run: a process that has loaded Python and the libraries, but not the
-  user's code. It becomes the next child that is started, and another takes its place. Loading them takes longer than all else of a restart.
+- A spare stands by, once the supervisor has run for as long as a short run, unless `workers.spare` is off: a process that has loaded Python
+  and its libraries, but not the user's code. It becomes the next child that is started, and another takes its place. Loading takes longer
+  than all else of a restart.
 - A child that finds its run closed although the supervisor was running then (it died while the run closed, or came late) exits with 0: a
   restart neither undoes a stop nor repeats a batch.
 - SIGTERM and Ctrl-C go to all children; a second Ctrl-C kills them. The exit code is 0 if every child exited with 0, 130 after a second
@@ -60,8 +61,15 @@ REPORT_S = 5.0
 FIRST_S = 5.0
 MOST = 1000
 """The most children, as of `--workers`."""
-LOADED = ("..worker.worker", "..web.service", ".memory")
-"""What a worker loads that is not loaded by the command line."""
+LOADED = (
+    "..worker.worker",
+    "..web.service",
+    ".memory",
+    "faust.tables.manager",
+    "faust.topics",
+    "faust.transport.consumer",
+)
+"""What a worker loads that is not loaded by the command line, also what Faust loads when an app is made."""
 PR_SET_PDEATHSIG = 1
 ENDED_AT_ONCE = 130
 
@@ -158,6 +166,8 @@ class Supervisor:
     """Says how many children there are to be; without one, those of `processors`."""
     web_port: int = 0
     """The port of the pages of the first child; each has that of the one before plus one. 0: any free ones."""
+    has_spare: bool = True
+    """Whether it keeps a spare."""
     spare: Spare | None = None
     """Becomes the next child, if it lives."""
     children: list[Child] = field(default_factory=list)
@@ -176,7 +186,9 @@ class Supervisor:
         async with asyncio.TaskGroup() as self._group:
             for processor in self.processors[:number]:
                 self._begin(processor)
-            beside = [self._group.create_task(self._have_a_spare())]
+            beside: list[asyncio.Task[None]] = []
+            if self.has_spare:
+                beside.append(self._group.create_task(self._have_a_spare()))
             if self.follower is not None:
                 beside.append(self._group.create_task(self.follower.follow(self)))
             while self._keeping:  # a child may begin meanwhile: it is waited for in the next turn
@@ -417,10 +429,9 @@ def supervise(arguments: list[str], workers: int, app: App, configuration: Confi
     processors = [processor_id(f"{given}-{number}") for number in range(MOST)]
     follower = NumberFollower(configuration, app.topics, front_of(processors[0]), workers, say)
     reporter = Reporter(configuration, app.topics.heartbeat)
-    web_port = int(configuration.value("web.port"))
-    return asyncio.run(
-        _supervise(Supervisor(run_command(arguments), processors, reporter, follower=follower, web_port=web_port))
-    )
+    made = Supervisor(run_command(arguments), processors, reporter, follower=follower)
+    made.web_port, made.has_spare = int(configuration.value("web.port")), bool(configuration.value("workers.spare"))
+    return asyncio.run(_supervise(made))
 
 
 async def _supervise(supervisor: Supervisor) -> int:

@@ -19,7 +19,7 @@ WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.
 FORM = os.environ["BENCH_FORM"]
 NESTED = os.environ["BENCH_SHAPE"] == "nested"
 AVRO = os.environ["BENCH_SHAPE"] == "avro"
-WORKER = os.environ.get("BENCH_WORKER", "")
+WORKER = os.environ.get("BENCH_WORKER") or str(os.getpid())
 USED = ("user", "amount", "p", "i")
 """The fields of a nested record that are used, and that A writes."""
 seen = total = 0

@@ -246,7 +246,7 @@ def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate) -
 
 
 def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg: Headgate) -> None:
-    """Well below a session: its death was told. A drain ends all of them with 0."""
+    """Well below a session: its death was told. The spare takes its place, and a drain ends all of them with 0."""
     hg.start("--workers", "2", "--set", "session.timeout=1h", "--set", "placement.debounce=1s")
 
     def both() -> Any:
@@ -258,13 +258,20 @@ def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg:
 
     before = {w["processor"]: w for w in hg.until(both, "two workers with a task each")["workers"]}
     assert sorted(before) == ["w1-0", "w1-1"]
+    assert hg.worker is not None
+    supervisor, pids = psutil.Process(hg.worker.pid), {worker["pid"] for worker in before.values()}
+
+    def spare() -> Any:
+        return next((one.pid for one in supervisor.children() if one.pid not in pids), None)
+
+    spare_pid = hg.until(spare, "a spare")
     os.kill(before["w1-1"]["pid"], signal.SIGKILL)
 
     def back() -> Any:
         found = both()
         return found if found and found["workers"][1]["pid"] != before["w1-1"]["pid"] else None
 
-    hg.until(back, "the killed one is back")
+    assert hg.until(back, "the killed one is back")["workers"][1]["pid"] == spare_pid
     hg.run("drain", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
     assert "w1-1 ended by SIGKILL" in hg.log.read_text()

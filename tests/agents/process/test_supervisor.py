@@ -332,3 +332,16 @@ async def test_no_process_can_be_started_for_a_while(tmp_path: Path, monkeypatch
         await rig.until(lambda: rig.lines("w-0") and spares(rig))
     assert ["--spare"] in refused
     assert len(refused) == 3
+
+
+async def test_without_a_spare_none_is_started(tmp_path: Path, monkeypatch) -> None:
+    """`workers.spare=false`: a child that died is started as it was at first."""
+    monkeypatch.setattr(s, "SPARE_AFTER_S", 0.0)
+    monkeypatch.setattr(s, "SHORT_RUN_S", 0.0)
+    rig = Rig(tmp_path, ["w-0"])
+    rig.supervisor.has_spare = False
+    async with running(rig):
+        await rig.until(lambda: rig.lines("w-0"))
+        os.kill(int(rig.lines("w-0")[0][0]), signal.SIGKILL)
+        await rig.until(lambda: len(rig.lines("w-0")) == 2)
+        assert spares(rig) == []
