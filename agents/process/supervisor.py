@@ -94,7 +94,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Role:
     """Which worker a process is to be."""
 
     processor: str
@@ -118,20 +118,20 @@ class Place:
 
 
 class Spare:
-    """A process that waits for its place on its standard input."""
+    """A process that waits for its role on its standard input."""
 
     def __init__(self, running: asyncio.subprocess.Process) -> None:
         self.running = running
         self.taken = asyncio.Event()
 
-    async def takes(self, place: Place) -> bool:
-        """Give it its place. Returns whether it has got it: it may have died."""
+    async def takes(self, role: Role) -> bool:
+        """Give it its role. Returns whether it has got it: it may have died."""
         self.taken.set()
         line = self.running.stdin
         if line is None or self.running.returncode is not None:
             return False
         try:
-            line.write(place.line())
+            line.write(role.line())
             await line.drain()
         except ConnectionError:
             return False
@@ -186,15 +186,15 @@ class Supervisor:
         async with asyncio.TaskGroup() as self._group:
             for processor in self.processors[:number]:
                 self._begin(processor)
-            beside: list[asyncio.Task[None]] = []
+            others: list[asyncio.Task[None]] = []
             if self.has_spare:
-                beside.append(self._group.create_task(self._have_a_spare()))
+                others.append(self._group.create_task(self._have_a_spare()))
             if self.follower is not None:
-                beside.append(self._group.create_task(self.follower.follow(self)))
+                others.append(self._group.create_task(self.follower.follow(self)))
             while self._keeping:  # a child may begin meanwhile: it is waited for in the next turn
                 done, _ = await asyncio.wait(self._keeping.values(), return_when=asyncio.FIRST_COMPLETED)
                 self._keeping = {name: task for name, task in self._keeping.items() if task not in done}
-            for task in beside:
+            for task in others:
                 task.cancel()
         worst = next((child.code for child in self.children if child.code), 0)
         return ENDED_AT_ONCE if worst and self.ended_at_once else worst
@@ -288,10 +288,10 @@ class Supervisor:
         child.process, child.began_s = uuid.uuid4().hex, time.monotonic()
         number = self.processors.index(child.processor)
         port = self.web_port + number if self.web_port else 0
-        place = Place(child.processor, child.process, self.since_ms, port, child.starts > 0)
+        role = Role(child.processor, child.process, self.since_ms, port, child.starts > 0)
         child.starts += 1
         try:
-            child.running = await self._placed(place)
+            child.running = await self._process_for(role)
         except OSError as error:
             say(f"{child.processor} could not be started: {error.strerror or error}")
             return 1
@@ -299,12 +299,12 @@ class Supervisor:
             child.running.send_signal(signal.SIGTERM)
         return await child.running.wait()
 
-    async def _placed(self, place: Place) -> asyncio.subprocess.Process:
-        """A process for this place: the spare if there is one."""
+    async def _process_for(self, role: Role) -> asyncio.subprocess.Process:
+        """A process for this role: the spare if there is one."""
         spare, self.spare = self.spare, None
-        if spare is not None and await spare.takes(place):
+        if spare is not None and await spare.takes(role):
             return spare.running
-        return await self._process(place.words())
+        return await self._process(role.words())
 
     async def _process(self, words: list[str], stdin: int | None = None) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -388,14 +388,14 @@ def with_parent(parent: int) -> None:
             os._exit(1)
 
 
-def awaited() -> Place:
-    """Run in a spare: load what a worker needs, and wait for a place. Raises `SystemExit` if the supervisor has ended."""
+def awaited() -> Role:
+    """Run in a spare: load what a worker needs, and wait for a role. Raises `SystemExit` if the supervisor has ended."""
     for module in LOADED:
         importlib.import_module(module, __package__)
     line = sys.stdin.readline()
     if not line:
         raise SystemExit(0)
-    return Place(**json.loads(line))
+    return Role(**json.loads(line))
 
 
 class Reporter:

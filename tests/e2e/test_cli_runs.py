@@ -246,7 +246,7 @@ def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate) -
 
 
 def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg: Headgate) -> None:
-    """Well below a session: its death was told. The spare takes its place, and a drain ends all of them with 0."""
+    """Well below a session: its death was reported. The spare takes its place, and a drain ends all of them with 0."""
     hg.start("--workers", "2", "--set", "session.timeout=1h", "--set", "placement.debounce=1s")
 
     def both() -> Any:

@@ -1,7 +1,8 @@
 """Three brokers: replicas are settings, and one broker may be away, each time the one that something depends on: the leader of the
 coordinator stream, the coordinator of transactions, that of the group in which positions are shown, the leader of an output.
 
-Whatever an operator asks meanwhile is done: a setting, a move, a worker that comes and goes. Every record counts once.
+Whatever an operator asks meanwhile is done: a setting, a move. A worker that dies is replaced from the copies of its state, one that comes
+back gets its tasks, one that is restarted pauses for a move. Every record counts once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import shlex
 import uuid
+from functools import partial
 
 import pytest
 from aiokafka import TopicPartition
@@ -135,17 +137,30 @@ async def spread(*workers):
         )
 
 
+def follows(standby, owner):
+    """Whether a worker has followed the logs of all tasks of another one to where nothing is missing."""
+    left = standby.worker.runtime.followers.left()
+    return [left.get(task) for task in owner.worker.actors] == [0] * len(owner.worker.actors)
+
+
 @pytest.mark.timeout(1200)
 async def test_a_fleet_does_what_it_is_asked_whichever_broker_is_away(job_on, cluster):
-    """Three brokers are killed in turn, each for what it does at that moment; each comes back before the next one goes."""
+    """Three brokers are killed in turn, each for what it does at that moment; each comes back before the next one goes. Two workers, at two
+    locations, follow each other's logs."""
     async with job_on(cluster) as job:
         inp, out = named("in", "out")
         async with job.admin() as admin:
             await admin.create_topics([NewTopic(name, TASKS, 3) for name in (inp, out)])
         await known_everywhere(cluster, inp, out)
         users = [{"user": f"u{n}"} for n in range(USERS)]
-        one, two = [await job.start(counting(job, inp, out), name, settings=SETTINGS) for name in ("w1", "w2")]
+
+        async def started(name):
+            disk = job.directory / f"disk-{name}"
+            return await job.start(counting(job, inp, out), name, settings=SETTINGS, location=name, state_dir=disk)
+
+        one, two = await started("w1"), await started("w2")
         await spread(one, two)
+        assert (await job.ask("set-config", setting="standby", value="1")).state == "done"
         await job.write(inp, users)
         await counted(job, out, each := 1)
         roles = (
@@ -170,17 +185,27 @@ async def test_a_fleet_does_what_it_is_asked_whichever_broker_is_away(job_on, cl
             answer = await job.ask("move", task=task, to="w2")
             assert answer.state == "done", (role, answer)
             await two.until(
-                lambda task=task: two.state(task) == "running", "the task runs where it is to run", within_s=WITHIN_S
+                lambda task=task, two=two: two.state(task) == "running",
+                "the task runs where it is to run",
+                within_s=WITHIN_S,
             )
             await spread(one, two)
 
             if role != "coordinator of the group":  # there, positions are shown, and nothing else
-                three = await job.start(counting(job, inp, out), "w3", settings=SETTINGS)
-                await spread(one, two, three)
+                followed = set(two.worker.actors)
+                await one.until(partial(follows, one, two), "the logs are followed")
+                await two.crash()
+                await one.until_running(TASKS, within_s=WITHIN_S)
+                assert all(one.worker.actors[task].state.prepared for task in followed)
                 await job.write(inp, users)
                 await counted(job, out, each := each + 1)
-                assert await three.stop() == 0
+                two = await started("w2")
                 await spread(one, two)
+                assert await one.stop() == 0
+                one = await started("w1")
+                await spread(one, two)
+                await job.write(inp, users)
+                await counted(job, out, each := each + 1)
             await asyncio.to_thread(cluster.restart, node, timeout_s=240)
             await known_everywhere(cluster, inp, out)
         answer = await job.ask("drain")

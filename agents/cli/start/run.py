@@ -121,9 +121,9 @@ def run(
     if spare:
         from ...process.supervisor import awaited
 
-        place = awaited()
-        processor_id, supervised, successor, since = place.processor, place.process, place.successor, place.since_ms
-        web_port = place.web_port or web_port
+        role = awaited()
+        processor_id, supervised, successor, since = role.processor, role.process, role.successor, role.since_ms
+        web_port = role.web_port or web_port
     app = load_app(target, app_dir)
     if bounded:
         bound_inputs(app)

@@ -24,9 +24,9 @@ if spare := "--spare" in words:
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)
-    place = json.loads(line)
-    words = ["--processor-id", place["processor"], "--supervised", place["process"], "--since", str(place["since_ms"])]
-    words += ["--successor"] * place["successor"] + ["--web-port", str(place["web_port"])] * bool(place["web_port"])
+    role = json.loads(line)
+    words = ["--processor-id", role["processor"], "--supervised", role["process"], "--since", str(role["since_ms"])]
+    words += ["--successor"] * role["successor"] + ["--web-port", str(role["web_port"])] * bool(role["web_port"])
 name = words[words.index("--processor-id") + 1]
 lives = pathlib.Path(os.environ["LIVES"])
 signal.signal(signal.SIGTERM, signal.SIG_IGN if os.environ.get("DEAF") else lambda *_: sys.exit(0))
